@@ -1,5 +1,5 @@
-//! A call through a hub, beside the client of the official SDK: held by hand, and opened for each call as most
-//! frameworks do.
+//! Call through a hub, compared with the client of the official SDK: with one session held open, and with a session
+//! opened for each call as most frameworks do.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 
 const ROUNDS: usize = 7;
 
-/// Long enough for everything on a busy machine.
+/// Timeout for everything, even on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Runs the measurements.
@@ -48,7 +48,7 @@ fn hub(transport: impl Into<Transport>) -> Hub {
     Hub::builder().server_with("bench", transport, options).build().unwrap()
 }
 
-/// One call on a session of its own, from the start of it to its end.
+/// Makes one call on a new session, from its opening to its end.
 async fn one(client: Sdk) {
     let client = Arc::new(client);
     sdk::run(&client, Load { tool: Tool::Small, at_once: 1, each: 1 }).await;
@@ -99,7 +99,8 @@ fn compare<F: Future<Output = ()>>(
     }
 }
 
-/// On a session by its name, in the scope of a run, and by hand; in turns, so that all see the same machine.
+/// Measures calls on a session by its name, in the scope of a run, and on a held SDK client; in turns, so that all see
+/// the same machine.
 async fn in_turns(load: Load, session: &Session, sdk: &Arc<Sdk>) -> [Took; 3] {
     let mut best = [Took::WORST; 3];
     for _ in 0..ROUNDS {
@@ -113,7 +114,7 @@ async fn in_turns(load: Load, session: &Session, sdk: &Arc<Sdk>) -> [Took; 3] {
     best
 }
 
-/// What opening a session for each call takes.
+/// Measures the opening of a session for each call.
 async fn opened<F: Future<Output = ()>>(each: impl Fn() -> F) -> Took {
     let load = Load { tool: Tool::Small, at_once: 1, each: 10 };
     let mut best = Took::WORST;

@@ -1,18 +1,17 @@
-//! The smallest server that is one: the same for every client that is measured, so that what differs
-//! is the client.
+//! Minimal server, the same for every measured client, so that only the clients differ.
 
 use std::sync::OnceLock;
 
 use stayput_wire::{Message, MessageKind};
 
-/// What `large` answers with.
+/// Size of the answer of `large`.
 pub(crate) const LARGE: usize = 100_000;
 
 const GREETING: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
 
 const TOOLS: &str = r#"{"tools":[{"name":"count","description":"Adds one and says the number.","inputSchema":{"type":"object"}}]}"#;
 
-/// The answer to a message, if it wants one. `count` adds one to what its session has counted.
+/// Returns the answer to a message, if it is a request. `count` increments the counter of its session.
 pub(crate) fn answer(message: &Message<'_>, count: impl FnOnce() -> u64) -> Option<String> {
     let MessageKind::Request { id, method, params } = message.kind() else { return None };
     let id = id.as_str();

@@ -1,4 +1,4 @@
-//! A server on the official SDK with the layer of `stayput-server` around it, beside the same server without.
+//! Server on the official SDK with the layer of `stayput-server`, compared with the same server without it.
 
 use std::{
     collections::HashMap,
@@ -31,19 +31,19 @@ use crate::{
     report::{head, line},
 };
 
-/// How often both servers are started. Where the memory of a process lies and which processor it gets is settled when it
-/// starts, and is worth more than the layer costs: one pair tells little.
+/// Number of pairs of servers. The memory layout of a process and its processor are fixed when it starts, and matter
+/// more than the layer costs. So one pair says little.
 const PAIRS: usize = 7;
 
-/// How often each server of a pair is measured. Turns are short, so that what happens to one happens to the other.
+/// Number of turns of each server of a pair. Turns are short, so that disturbances affect both.
 const ROUNDS: usize = 25;
 
-/// How many of the first turns do not count: they make both servers warm.
+/// Number of first turns that do not count, because they warm up both servers.
 const WARM: usize = 3;
 const CLIENTS: usize = 32;
 const CALLS: usize = 25;
 
-/// What the layer may cost.
+/// Target for the cost of the layer.
 const TARGET: f64 = 1.05;
 
 #[derive(Clone)]
@@ -90,7 +90,7 @@ impl Bench {
 #[tool_handler(router = self.tools)]
 impl ServerHandler for Bench {}
 
-/// The server: `bare`, or with the layer.
+/// Runs the server: `bare`, or with the layer.
 pub(crate) fn serve(kind: &str) -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -120,7 +120,7 @@ pub(crate) fn serve(kind: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A server as a process of its own, so that its processor time is its own, too.
+/// Server as a separate process, so that its processor time can be measured separately.
 struct Server {
     child: Child,
     address: String,
@@ -136,8 +136,8 @@ impl Server {
         Self { child, address: address.trim().to_owned() }
     }
 
-    /// Its processor time in nanoseconds, that of the kernel for it included: of all its threads, as the
-    /// scheduler counts it, because the time that `stat` tells comes in steps of a hundredth of a second.
+    /// Returns its processor time in nanoseconds, including that of the kernel for it: of all its threads, as counted
+    /// by the scheduler, because the time in `stat` has a resolution of 10 ms.
     fn cpu(&self) -> u64 {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let times = threads.filter_map(|thread| {
@@ -156,7 +156,7 @@ impl Drop for Server {
     }
 }
 
-/// One connection to a server, with what it always sends.
+/// Connection to a server, with its constant headers.
 struct Client {
     sender: SendRequest<Full<Bytes>>,
     address: String,
@@ -226,7 +226,7 @@ impl Client {
     }
 }
 
-/// Those who call one server, each with what it always says.
+/// Callers of one server, each with its constant arguments.
 struct Callers {
     server: Server,
     clients: Vec<(Client, Value)>,
@@ -242,7 +242,7 @@ impl Callers {
         Self { server, clients, tool }
     }
 
-    /// Microseconds of the server for each call.
+    /// Returns the microseconds of the server for each call.
     async fn round(&mut self) -> f64 {
         let (before, tool) = (self.server.cpu(), self.tool);
         let calls = self.clients.drain(..).map(|(mut client, says)| {
@@ -262,16 +262,16 @@ impl Callers {
     }
 }
 
-/// The middle one, the least and the most.
+/// Returns median, minimum and maximum.
 fn spread(mut all: Vec<f64>) -> [f64; 3] {
     all.sort_by(f64::total_cmp);
     [all[all.len() / 2], all[0], all[all.len() - 1]]
 }
 
-/// What a call costs without the layer and with it, and the ratio of these.
+/// Cost of a call without the layer and with it, and their ratio.
 type Costs = [f64; 3];
 
-/// Both in turns, so that what this machine does meanwhile happens to both: each round gives a ratio.
+/// Measures both in turns, so that disturbances of the machine affect both: each round gives a ratio.
 async fn compare(mut bare: Callers, mut layered: Callers) -> Costs {
     let mut rounds = Vec::new();
     for round in 0..WARM + ROUNDS {
@@ -289,7 +289,7 @@ async fn compare(mut bare: Callers, mut layered: Callers) -> Costs {
     [0, 1, 2].map(|which| spread(rounds.iter().map(|it| it[which]).collect())[0])
 }
 
-/// One thing that is measured: the tool of the bare server and the one of the other, with what their clients say.
+/// Measurement: the tools of the bare and of the layered server, with the arguments of their clients.
 struct Case<'a> {
     places: &'a Places,
     legacy: bool,

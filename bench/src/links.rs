@@ -1,4 +1,4 @@
-//! A link beside the client of the official SDK and beside a bare one, written by hand.
+//! Link, compared with the client of the official SDK and with a hand-written minimal one.
 
 mod bare;
 mod first;
@@ -37,7 +37,7 @@ pub(crate) fn run() {
     });
 }
 
-/// How a server is reached.
+/// Transport of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
     Stdio,
@@ -108,7 +108,7 @@ impl Three {
         }
     }
 
-    /// In turns, so that all see the same machine.
+    /// Measures in turns, so that all see the same machine.
     async fn measure(&self, load: Load) -> [Took; 3] {
         let mut best = [Took::WORST; 3];
         for _ in 0..ROUNDS {

@@ -1,20 +1,19 @@
-//! Measures Stayput beside what it is built on, in one run, and prints ratios.
+//! Measures Stayput and its building blocks in one run, and prints ratios.
 //!
 //! ```text
 //! make bench                      everything but the soak
 //! make bench ARGS=sessions        memory and cost of held sessions
-//! make bench ARGS=stores          each store beside its bare driver
-//! make bench ARGS=links           a link beside the official SDK's client and a bare one
-//! make bench ARGS=agent           a call through a hub beside the SDK's client held by hand, and opened for each call
-//! make bench ARGS=server          the layer of stayput-server beside a bare server on rmcp
+//! make bench ARGS=stores          each store compared with its bare driver
+//! make bench ARGS=links           a link compared with the official SDK's client and a minimal one
+//! make bench ARGS=agent           a call through a hub compared with the SDK's client, held or opened per call
+//! make bench ARGS=server          the layer of stayput-server compared with a bare server on rmcp
 //! make bench ARGS=soak            10,000 links opened and closed; takes a minute
 //! ```
 //!
-//! A number is worth something only beside another one of the same run: this machine, this load,
-//! this minute. The targets are printed with the results; nothing here decides a test. The gateway has
-//! a program of its own, in `gateway/`.
+//! A number is comparable only with another one of the same run: this machine, this load, this minute. The targets are
+//! printed with the results; nothing here decides a test. The gateway has a separate program in `gateway/`.
 
-// A measurement that cannot be made is a program that ends with a sentence.
+// A measurement that fails ends the program with a message.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
 #![allow(missing_docs)]
 
@@ -33,11 +32,11 @@ use std::{alloc::System, process::ExitCode};
 
 use stayput_upstream::process::warden_main;
 
-/// Counts what is allocated. It never refuses.
+/// Allocator that counts allocations. It never refuses one.
 #[global_allocator]
 static HEAP: cap::Cap<System> = cap::Cap::new(System, usize::MAX);
 
-/// What there is to measure.
+/// Names of the measurements.
 const KNOWN: [&str; 6] = ["sessions", "stores", "links", "agent", "server", "soak"];
 
 fn main() -> ExitCode {
@@ -54,8 +53,7 @@ fn main() -> ExitCode {
         println!("there is no benchmark '{unknown}'; there are: {}", KNOWN.join(", "));
         return ExitCode::FAILURE;
     }
-    // The soak measures nothing that a change of code moves a little, and takes a minute: it has to be
-    // asked for.
+    // The soak shows no small effects of code changes and takes a minute, so it runs only on request.
     let runs = |name: &str| words.contains(&name) || words.is_empty() && name != "soak";
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if runs("sessions") {

@@ -1,12 +1,13 @@
-//! Which processors a server has, and which its callers.
+//! Processor affinity of a server and its callers.
 
 use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-/// A server has a processor of its own, and whoever calls it the others: otherwise its thread is moved about, and what that
-/// costs is not of the server. Where there is one processor they share it. Dropped, everybody may be everywhere again.
+/// Processor sets: the server has its own processor, and its callers have the others. Otherwise the scheduler moves
+/// its thread, which costs time that is not the server's. With a single processor they share it. Dropping it restores
+/// the affinity.
 pub(crate) struct Places {
     all: CpuSet,
     server: CpuSet,
@@ -14,7 +15,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Sends this process to its place.
+    /// Moves this process to the processors of the callers.
     pub(crate) fn take() -> Self {
         let all = sched_getaffinity(None).unwrap();
         let (mut server, mut callers) = (all, all);
@@ -28,7 +29,7 @@ impl Places {
         Self { all, server, callers }
     }
 
-    /// Starts something at the place of the server: what is started is where the thread is that starts it.
+    /// Starts a process on the processor of the server: a child inherits the affinity of the starting thread.
     pub(crate) fn start<T>(&self, start: impl FnOnce() -> T) -> T {
         sched_setaffinity(None, &self.server).unwrap();
         let started = start();
@@ -46,7 +47,7 @@ impl Drop for Places {
 fn every_thread(place: &CpuSet) {
     for thread in std::fs::read_dir("/proc/self/task").unwrap() {
         let id = thread.unwrap().file_name().to_str().unwrap().parse().unwrap();
-        // One that has ended meanwhile needs none.
+        // A thread that has ended meanwhile needs none.
         let _ = sched_setaffinity(Pid::from_raw(id), place);
     }
 }

@@ -1,4 +1,4 @@
-//! The counter over HTTP, and where that over standard input and output is.
+//! Counter over HTTP, and the path of the one over stdio.
 
 use std::{
     collections::HashMap,
@@ -20,10 +20,10 @@ use tokio::net::TcpListener;
 
 use crate::counter::answer;
 
-/// How long `wait` takes, over HTTP.
+/// Duration of `wait` over HTTP.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Says where it listens, any free port if `port` is none, and serves until its input ends.
+/// Prints its URL, on any free port if `port` is 0, and serves until its input ends.
 pub(crate) fn http(port: u16) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     std::thread::spawn(|| {
@@ -43,8 +43,7 @@ pub(crate) fn http(port: u16) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What each session has counted. One that is not known, because it is of an earlier process, begins
-/// anew.
+/// Counters of all sessions. An unknown session, which belongs to an earlier process, starts anew.
 static COUNTED: Mutex<Option<HashMap<Bytes, u64>>> = Mutex::new(None);
 
 fn count(session: Bytes) -> u64 {
@@ -82,7 +81,7 @@ async fn route(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infa
         Method::DELETE => {
             COUNTED.lock().unwrap().get_or_insert_default().remove(&session);
         }
-        // It has nothing to say outside of calls.
+        // The counter sends nothing outside of calls.
         _ => *reply.status_mut() = StatusCode::METHOD_NOT_ALLOWED,
     }
     Ok(reply)
@@ -93,19 +92,19 @@ fn new_session() -> http::HeaderValue {
     http::HeaderValue::from_str(&format!("{a:016x}{b:016x}")).unwrap()
 }
 
-/// The counter over standard input and output, which lies beside this program.
+/// Returns the path of the counter over stdio, which is next to this program.
 pub(crate) fn counter() -> String {
     let counter = std::env::current_exe().unwrap().with_file_name("stayput-bench-counter");
     assert!(counter.exists(), "{} is not built; `make bench` builds it", counter.display());
     counter.to_str().unwrap().to_owned()
 }
 
-/// This program.
+/// Returns the path of this program.
 pub(crate) fn program() -> String {
     std::env::current_exe().unwrap().to_str().unwrap().to_owned()
 }
 
-/// A running server over HTTP. Dropped, it is gone, and so are the connections to it.
+/// Running server over HTTP. Dropping it ends it and its connections.
 pub(crate) struct HttpServer {
     child: Child,
     pub(crate) url: String,

@@ -1,4 +1,4 @@
-//! What held sessions cost.
+//! Cost of held sessions.
 
 use std::{collections::HashMap, hint::black_box, sync::Arc, time::Duration};
 
@@ -13,21 +13,21 @@ use crate::{
 };
 
 const SIZES: [usize; 2] = [1_000, 100_000];
-/// Owners share out the sessions, as people do.
+/// Sessions per owner, as in practice.
 const PER_OWNER: usize = 10;
 const LOOKUPS: usize = 200_000;
 
-/// Sessions, and the names to find them by.
-struct PooledLink {
+/// Sessions, and their names for lookups.
+struct HeldSessions {
     sessions: Sessions,
     requests: Vec<(Owner, Key, SessionId)>,
     handles: Vec<(Owner, Handle)>,
     bytes: usize,
-    /// What a lookup costs when there is nothing but a map.
+    /// Plain map, as the minimal cost of a lookup.
     bare: HashMap<SessionId, usize>,
 }
 
-async fn hold(count: usize) -> PooledLink {
+async fn hold(count: usize) -> HeldSessions {
     let clock = Arc::new(SystemClock);
     let limits = SessionLimits { per_owner: usize::MAX, ..SessionLimits::default() };
     let settings = Settings { lease: Duration::MAX, sessions: limits, ..Settings::default() };
@@ -47,7 +47,7 @@ async fn hold(count: usize) -> PooledLink {
             names.push((owner.clone(), key, id));
         }
     }
-    // The names are not counted apart: their vector was there before, their texts are the sessions'.
+    // The names are not counted: their vector existed before, and their texts belong to the sessions.
     let bytes = HEAP.allocated() - before;
     let mut handles = Vec::new();
     for (owner, _, id) in &names {
@@ -66,13 +66,13 @@ async fn hold(count: usize) -> PooledLink {
         (fresh(owner), handle.expose().parse().unwrap())
     });
     let bare = names.iter().enumerate().map(|(n, (_, _, id))| (*id, n)).collect();
-    PooledLink { sessions, requests, handles, bytes, bare }
+    HeldSessions { sessions, requests, handles, bytes, bare }
 }
 
 /// Runs the measurements.
 pub(crate) async fn run() {
     head(
-        "PooledLink sessions, on the store in memory: heap of record, indexes and session together",
+        "HeldSessions sessions, on the store in memory: heap of record, indexes and session together",
     );
     let mut held = Vec::new();
     let mut each = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) async fn run() {
 
     head("Finding a held session, and keeping it in use until it is dropped");
     let ways = [
-        ("by key", by_key as fn(&PooledLink)),
+        ("by key", by_key as fn(&HeldSessions)),
         ("by handle", by_handle),
         ("by id", by_id),
         ("in a bare HashMap", bare),
@@ -115,7 +115,7 @@ pub(crate) async fn run() {
     }
 }
 
-/// The future of a lookup that does not wait is ready at the first poll.
+/// Returns the output of a lookup that does not wait, which is ready at the first poll.
 fn now<F: Future>(future: F) -> F::Output {
     let waker = std::task::Waker::noop();
     match std::pin::pin!(future).poll(&mut std::task::Context::from_waker(waker)) {
@@ -124,32 +124,32 @@ fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The names in an order that no cache can guess, in memory of their own that lies in that order: as
-/// the names of requests are, which have just been read from a socket.
+/// Returns names in an order that no cache can predict, in separate memory in that order: like the names of requests,
+/// which have just been read from a socket.
 fn requests<T>(count: usize, name: impl Fn(usize) -> T) -> Vec<T> {
     (0..LOOKUPS).map(|n| name(n.wrapping_mul(7_919_993) % count)).collect()
 }
 
-fn by_key(held: &PooledLink) {
+fn by_key(held: &HeldSessions) {
     let agent = Agent::none();
     for (owner, key, _) in &held.requests {
         drop(black_box(now(held.sessions.find_by_key(owner, &agent, key)).unwrap()));
     }
 }
 
-fn by_handle(held: &PooledLink) {
+fn by_handle(held: &HeldSessions) {
     for (owner, handle) in &held.handles {
         drop(black_box(now(held.sessions.find_by_handle(owner, handle)).unwrap()));
     }
 }
 
-fn by_id(held: &PooledLink) {
+fn by_id(held: &HeldSessions) {
     for (owner, _, id) in &held.requests {
         drop(black_box(now(held.sessions.find_by_id(owner, *id)).unwrap()));
     }
 }
 
-fn bare(held: &PooledLink) {
+fn bare(held: &HeldSessions) {
     for (_, _, id) in &held.requests {
         black_box(held.bare.get(id));
     }

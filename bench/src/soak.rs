@@ -1,4 +1,4 @@
-//! Thousands of links opened and closed, killed and cancelled: what is left of them.
+//! Thousands of links opened and closed, killed and cancelled, and the memory that is left.
 
 use std::{
     process::Command,
@@ -21,20 +21,19 @@ use crate::{
     server::{HttpServer, program},
 };
 
-/// How many are at it at once.
+/// Number of concurrent workers.
 const WORKERS: usize = 16;
-/// Links before the first look: what all share is there then, and every thread has its buffers.
+/// Links before the first measurement, so that shared data and the buffers of every thread exist.
 const START: usize = 500;
 const HALF: usize = 5_000;
-/// Nothing that goes well takes this long.
+/// Timeout that no successful operation reaches.
 const LONG: Duration = Duration::from_secs(60);
 
-/// How glibc is to keep what was freed. Resident memory is a high-water mark: by default each thread that meets
-/// another one in the allocator gets an arena of its own, each arena keeps the pages of its peak, and what is
-/// large comes from them, too, once something as large was freed. How high the peaks are by link 5,000 and by
-/// link 10,000 is chance. With one arena that gives back what it can, and what is large beside it, most of what
-/// is resident is in use. What is in use is counted by the heap as well. Numbers that were set by whoever runs
-/// it hold.
+/// Settings of glibc's allocator. Resident memory is a high-water mark: by default each thread that contends in the
+/// allocator gets its own arena, each arena keeps the pages of its peak, and large blocks come from arenas, too, after
+/// a block of that size was freed. The peaks at link 5,000 and at link 10,000 are random. With one arena that returns
+/// free pages, and with large blocks outside of it, most of the resident memory is in use. The used memory is also
+/// counted by the heap. Values that are already set in the environment are kept.
 const KEEPING: [(&str, &str); 4] = [
     ("MALLOC_ARENA_MAX", "1"),
     ("MALLOC_MMAP_THRESHOLD_", "32768"),
@@ -42,7 +41,7 @@ const KEEPING: [(&str, &str); 4] = [
     ("MALLOC_TOP_PAD_", "0"),
 ];
 
-/// Runs it, in a process of its own: glibc reads them when a process starts.
+/// Runs it in a separate process, because glibc reads the settings when a process starts.
 pub(crate) fn run() {
     let missing = KEEPING.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
     let missing: Vec<_> = missing.collect();
@@ -51,8 +50,8 @@ pub(crate) fn run() {
         assert!(soak.unwrap().success(), "the soak did not come to its end");
         return;
     }
-    // Threads for what blocks leave their stacks behind, and how many there were at once is chance, too:
-    // here there are as many as can be of use from the beginning, and they stay.
+    // Blocking threads leave their stacks behind, and their peak number is random, too. So all useful threads exist
+    // from the beginning, and stay.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(WORKERS)
         .thread_keep_alive(Duration::from_secs(3_600))
@@ -89,7 +88,7 @@ async fn soak() {
         &format!("{:+.2} %", growth * 100.0),
         Some(("< 2 %", growth < 0.02)),
     );
-    // What is left of each link, if anything is: tables that are larger by chance come to less.
+    // Remaining bytes of each link, if any: tables that are larger by chance amount to less.
     let left = (end.heap as f64 - half.heap as f64) / HALF as f64;
     line(
         "bytes of heap for each link from 5,000 to 10,000",
@@ -109,7 +108,7 @@ async fn soak() {
     ours::close(&links).await;
 }
 
-/// What there is when nobody does anything.
+/// Resources while nothing runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Left {
     resident: u64,
@@ -131,7 +130,7 @@ impl Left {
         }
     }
 
-    /// Once it stays the same for a second. What is counted ends by itself, but not at once.
+    /// Waits until the numbers are stable for a second. Counted resources are released, but not at once.
     async fn settled() -> Self {
         tokio::time::sleep(Duration::from_secs(12)).await;
         let mut seen = Self::now();
@@ -148,7 +147,7 @@ impl Left {
     }
 }
 
-/// What happened, to see that it did.
+/// Counts of events, to check that they happened.
 #[derive(Default)]
 struct Told {
     links: AtomicUsize,
@@ -172,8 +171,8 @@ impl Told {
     }
 }
 
-/// Opens and closes so many, and says what is left when all are gone. The server over HTTP is started
-/// anew at the end, which cuts the connections that are kept for the next call.
+/// Opens and closes this many links, and returns what is left after their end. The HTTP server is restarted at the
+/// end, which cuts the pooled connections.
 async fn many(links: &Links, told: &Arc<Told>, count: usize, http: &mut HttpServer) -> Left {
     let servers = [ours::over_stdio(0), ours::over_http(&http.url)];
     let next = Arc::new(AtomicUsize::new(0));
@@ -214,7 +213,7 @@ impl Life<'_> {
         let asking = Asking::default();
         let opening = self.links.open(self.server, &place, &asking);
         if chance(6) {
-            // Whoever opens it goes away at any moment.
+            // The opener is dropped at a random moment.
             let patience = Duration::from_micros(random() % 5_000);
             if let Ok(link) = timeout(patience, opening).await {
                 self.work(&link.unwrap()).await;
@@ -253,14 +252,14 @@ impl Life<'_> {
         Some(answer.ok()?.result()?.to_owned())
     }
 
-    /// Kills the child, with a call in flight.
+    /// Kills the child during a call.
     async fn kill(&self, link: &PooledLink) {
         let Some(said) = self.call(link, "pid").await else { return };
         let pid: String = said.chars().filter(char::is_ascii_digit).collect();
         let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
         let call =
             link.call("tools/call", Some(r#"{"name":"large"}"#), CallOptions::default()).await;
-        // It leads a group and is not reaped before the link is over: it is still the same process.
+        // The child leads a group and is not reaped before the link ends, so the pid is still the same process.
         if link.loss().is_none() && kill_process(pid, Signal::KILL).is_ok() {
             count(&self.told.kills);
         }
@@ -269,7 +268,7 @@ impl Life<'_> {
         }
     }
 
-    /// Goes away while a call is in flight.
+    /// Drops a call in flight.
     async fn cancel(&self, link: &PooledLink) {
         let call =
             link.call("tools/call", Some(r#"{"name":"large"}"#), CallOptions::default()).await;
@@ -286,7 +285,7 @@ fn count(counter: &AtomicUsize) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// True once in so many times.
+/// Returns true once in this many times.
 fn chance(in_how_many: u64) -> bool {
     random().is_multiple_of(in_how_many)
 }

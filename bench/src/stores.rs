@@ -1,7 +1,7 @@
-//! Each store beside its bare driver.
+//! Each store compared with its bare driver.
 //!
-//! The bare side sends the same statement by the driver alone, on as many connections: no types, no
-//! checks, no time limits. What is left of its rate is what the store takes for itself.
+//! The bare side sends the same statement by the driver alone, on as many connections: no types, no checks, no
+//! timeouts. The ratio of the rates is the cost of the store.
 
 mod bare;
 
@@ -18,7 +18,7 @@ use stayput_testkit::{postgres::PostgresUrl, redis::RedisUrl};
 use self::bare::Bare;
 use crate::report::{head, line};
 
-/// How many ask at once.
+/// Number of concurrent callers.
 const CALLERS: usize = 32;
 const SESSIONS: usize = 256;
 const ROUNDS: usize = 5;
@@ -49,7 +49,7 @@ async fn compare(kind: &str, url: &str, count: usize) {
     let bare = Arc::new(Bare::open(url).await);
     for verb in [Verb::Load, Verb::State, Verb::Put] {
         let mut rates = [0.0_f64; 2];
-        // In turns, so that both see the same machine; the best of each, when it was least disturbed.
+        // In turns, so that both see the same machine; the best of each is the least disturbed one.
         for _ in 0..ROUNDS {
             let (store, all) = (store.clone(), ids.clone());
             let ours = rate(count, move |n| ask(store.clone(), verb, all[n % SESSIONS])).await;
@@ -61,7 +61,7 @@ async fn compare(kind: &str, url: &str, count: usize) {
     }
 }
 
-/// What is measured.
+/// Measured operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Load,
@@ -91,7 +91,7 @@ async fn ask(store: Arc<dyn Store>, verb: Verb, id: SessionId) {
     }
 }
 
-/// Operations a second, when so many callers ask one after the other.
+/// Returns the operations per second of this many callers, each sequential.
 async fn rate<F>(count: usize, ask: impl Fn(usize) -> F + Clone + Send + 'static) -> f64
 where
     F: Future<Output = ()> + Send,

@@ -1,7 +1,7 @@
-//! The counter over standard input and output.
+//! Counter server over stdio.
 //!
-//! A program of its own: it is started once for each session, and a small program starts faster. What is measured is
-//! then who starts it.
+//! A separate program, because it is started once for each session and a small program starts faster. So the
+//! measurement covers the program that starts it.
 
 #![allow(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Calls through everybody, in turns: how many a second, what each costs, and whose counter it is.
+//! Calls through all contenders, in turns: rate, processor time of each call, and isolation of the counters.
 
 use std::{io, time::Duration};
 
@@ -12,33 +12,33 @@ use crate::{
     server::HttpServer,
 };
 
-/// Sessions, each with a caller.
+/// Number of sessions, each with a caller.
 const SESSIONS: usize = 50;
 const ROUNDS: usize = 7;
 const TURN: Duration = Duration::from_millis(800);
-/// Calls of one caller alone, so many at a time and so often in each turn. Where the system puts the threads of
-/// both sides decides more than what they do, and it stays so for a while: each time, on a new connection, it can
-/// choose anew.
+/// Calls of a single caller: so many at a time, and so often in each turn. The placement of the threads of both sides
+/// by the scheduler matters more than their work, and stays for a while. Each time a new connection lets the scheduler
+/// choose again.
 const ALONE: usize = 100;
 const TIMES: usize = 10;
 const BETWEEN: Duration = Duration::from_millis(10);
 
-/// How much of nginx's throughput, where nginx is in front of HTTP, a gateway to stdio should have: 0.45 of what a
-/// client has without anybody in between, where nginx has 0.68 of that. How much nginx has depends on what the client
-/// costs, and this one costs next to nothing.
+/// Target for the throughput of a gateway to stdio, as a share of nginx's in front of HTTP: 0.45 of the throughput of
+/// a direct client, where nginx has 0.68 of that. The share of nginx depends on the cost of the client, and this
+/// client costs next to nothing.
 const OF_NGINX: f64 = 0.45 / 0.68;
 
-/// One that is measured.
+/// Measured program.
 struct Contender {
     running: Running,
     callers: Vec<Caller>,
     took: Took,
-    /// Microseconds of a call when there is no other.
+    /// Microseconds of a call without concurrent calls.
     alone: f64,
     failed: Option<io::Error>,
 }
 
-/// Calls to a counter behind HTTP.
+/// Measures calls to a counter behind HTTP.
 pub(super) async fn over_http() {
     let server = HttpServer::start();
     let http = measure(&server, Over::Http(&server.url)).await;
@@ -46,7 +46,7 @@ pub(super) async fn over_http() {
     targets_http(&http);
 }
 
-/// Calls to counters behind standard input and output.
+/// Measures calls to counters behind stdio.
 pub(super) async fn over_stdio() {
     let server = HttpServer::start();
     let stdio = measure(&server, Over::Stdio).await;
@@ -58,7 +58,7 @@ async fn measure(server: &HttpServer, over: Over<'_>) -> Vec<Contender> {
     let mut all = vec![Contender::new(Running::direct(&server.url)).await];
     let mut started = contenders::all(over).await;
     if over == Over::Stdio {
-        // It cannot start a process: to compare with, it stands in front of the one over HTTP.
+        // nginx cannot start a process: for comparison it stands in front of the HTTP counter.
         started.push(contenders::nginx(&server.url).await.map_err(|why| format!("nginx: {why}")));
     }
     for started in started {

@@ -1,5 +1,5 @@
-//! The cheapest client of HTTP/1.1 that is right: one connection, kept, one request at a time. What it
-//! spares is left to whom it measures.
+//! Cheapest correct HTTP/1.1 client: one persistent connection, one request at a time. The processor time it saves is
+//! left to the measured program.
 
 use std::{io, net::SocketAddr};
 
@@ -13,35 +13,35 @@ use tokio::{
 pub(super) struct Client {
     address: SocketAddr,
     socket: TcpStream,
-    /// What was received of the answer that is being read, as it came.
+    /// Received bytes of the answer that is being read.
     received: Vec<u8>,
-    /// The body of an answer that came in chunks.
+    /// Body of a chunked answer.
     joined: Vec<u8>,
-    /// The head of the answer before, which nearly always is that of the next one, too: it is read once.
+    /// Head of the previous answer, parsed once, because the next one is nearly always the same.
     last: (Vec<u8>, Head),
 }
 
-/// An answer.
+/// Answer.
 pub(super) struct Reply<'a> {
     pub(super) status: u16,
-    /// Its `Mcp-Session-Id`.
+    /// Value of its `Mcp-Session-Id`.
     pub(super) session: Option<String>,
     pub(super) body: &'a [u8],
 }
 
 impl Reply<'_> {
-    /// Whether something stands in its body.
+    /// Returns whether its body contains this text.
     pub(super) fn has(&self, what: &str) -> bool {
         memmem::find(self.body, what.as_bytes()).is_some()
     }
 }
 
-/// What the head of an answer says.
+/// Parsed head of an answer.
 #[derive(Clone, Default)]
 struct Head {
     status: u16,
     session: Option<String>,
-    /// None if it comes in chunks.
+    /// `None` if it is chunked.
     length: Option<usize>,
     closes: bool,
 }
@@ -77,12 +77,12 @@ impl Client {
         Ok(Reply { status, session, body })
     }
 
-    /// Whether the answer begins as the one before did.
+    /// Returns whether the answer begins like the previous one.
     fn is_as_last(&self) -> bool {
         !self.last.0.is_empty() && self.received.starts_with(&self.last.0)
     }
 
-    /// Reads the head of the answer, if it is whole.
+    /// Parses the head of the answer, if it is complete.
     fn find_head(&mut self) -> io::Result<bool> {
         let Some(at) = memmem::find(&self.received, b"\r\n\r\n") else { return Ok(false) };
         let head = &self.received[..at + 4];
@@ -98,7 +98,7 @@ impl Client {
         }
     }
 
-    /// Puts together what comes in chunks from `at` on.
+    /// Joins the chunks from `at` on.
     async fn join(&mut self, mut at: usize) -> io::Result<()> {
         self.joined.clear();
         loop {

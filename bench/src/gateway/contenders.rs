@@ -1,4 +1,4 @@
-//! Who is measured: Stayput, and what people use today. What is not installed is told, not guessed.
+//! Measured programs: Stayput and common alternatives. A program that is not installed is reported as such.
 
 use std::{
     fs,
@@ -11,22 +11,22 @@ use serde_json::Value;
 use super::running::Running;
 use crate::server::counter;
 
-/// How the counter is reached.
+/// Transport of the counter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over<'a> {
     Stdio,
-    /// At this URL.
+    /// HTTP at this URL.
     Http(&'a str),
 }
 
-/// Stayput in front of the counter.
+/// Starts Stayput in front of the counter.
 pub(super) async fn stayput(over: Over<'_>) -> Result<Running, String> {
     let gateway = std::env::var("STAYPUT_BENCH_GATEWAY")
         .map_err(|_| "STAYPUT_BENCH_GATEWAY does not name it; run `make bench ARGS=gateway`")?;
     build("stayput", &gateway, over).await
 }
 
-/// A program of Stayput in front of the counter.
+/// Starts a build of Stayput in front of the counter.
 async fn build(name: &'static str, gateway: &str, over: Over<'_>) -> Result<Running, String> {
     let counter = match over {
         Over::Stdio => serde_json::json!({ "command": counter() }),
@@ -34,7 +34,7 @@ async fn build(name: &'static str, gateway: &str, over: Over<'_>) -> Result<Runn
     };
     let config = serde_json::json!({
         "mcpServers": { "counter": counter },
-        // As many as are measured; all else is as it is without a word.
+        // As many as are measured; all else has its default.
         "stayput": { "limits": {
             "sessions_per_owner": 100_000,
             "links": 100_000,
@@ -45,7 +45,7 @@ async fn build(name: &'static str, gateway: &str, over: Over<'_>) -> Result<Runn
     Running::start(name, "/mcp/counter", serving(gateway.to_owned(), config)).await
 }
 
-/// The command of a gateway of Stayput with this configuration.
+/// Returns the command of a Stayput gateway with this configuration.
 pub(super) fn serving(gateway: String, config: Value) -> impl FnOnce(u16, &Path) -> Command {
     move |port, folder| {
         let file = folder.join("stayput.json");
@@ -53,19 +53,19 @@ pub(super) fn serving(gateway: String, config: Value) -> impl FnOnce(u16, &Path)
         let mut command = Command::new(gateway);
         command.arg("serve").arg("--config").arg(file);
         command.args(["--listen", &format!("127.0.0.1:{port}")]);
-        // Where the default store is, in a folder of this run.
+        // Folder of the default store, in a folder of this run.
         command.env("XDG_DATA_HOME", folder);
         command
     }
 }
 
-/// Everybody that can stand in front of the counter here, Stayput first.
+/// Starts every contender that can stand in front of the counter here, Stayput first.
 pub(super) async fn all(over: Over<'_>) -> Vec<Result<Running, String>> {
     let named = |name: &str, running: Result<Running, String>| {
         running.map_err(|why| format!("{name}: {why}"))
     };
     let mut all = vec![named("stayput", stayput(over).await)];
-    // Another build, to see in one run what a change is worth.
+    // Another build, to measure the effect of a change in one run.
     if let Ok(other) = std::env::var("STAYPUT_BENCH_OTHER") {
         all.push(named("stayput, other", build("stayput, other", &other, over).await));
     }
@@ -81,7 +81,7 @@ pub(super) async fn all(over: Over<'_>) -> Vec<Result<Running, String>> {
     all
 }
 
-/// A reverse proxy that knows nothing of sessions: what passing bytes on costs at least.
+/// Starts a reverse proxy without sessions: the minimal cost of passing bytes on.
 pub(super) async fn nginx(url: &str) -> Result<Running, String> {
     let upstream = url.trim_start_matches("http://").split('/').next().unwrap_or_default();
     Running::start("nginx", "/mcp", |port, folder| {
@@ -106,7 +106,7 @@ pub(super) async fn nginx(url: &str) -> Result<Running, String> {
     .await
 }
 
-/// A program for the Node that the peers bring.
+/// Returns a command for the Node of the peers.
 fn node(script: &str) -> Result<Command, String> {
     let modules = peers()?.join("node_modules");
     let script = modules.join(".bin").join(script);
@@ -117,7 +117,7 @@ fn node(script: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Where the peers are.
+/// Returns the folder of the peers.
 fn peers() -> Result<PathBuf, String> {
     let folder = std::env::var("STAYPUT_BENCH_PEERS");
     Ok(folder.map_err(|_| "not installed: scripts/install bench-peers")?.into())

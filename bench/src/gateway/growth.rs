@@ -1,4 +1,4 @@
-//! Whether a call costs more when there are many sessions.
+//! Cost of a call with many sessions.
 
 use std::{io, time::Duration};
 
@@ -14,14 +14,14 @@ use crate::{
 
 const CALLERS: usize = 5;
 const MANY: usize = 10_000;
-/// More than one for each caller, so that as with many no call is of the session before.
+/// More than one for each caller, so that, as with many, no call uses the session of the previous one.
 const FEW: usize = 2 * CALLERS;
-/// So many that times of use are written in between, of each session.
+/// Enough that the times of last use are written in between, for each session.
 const ROUNDS: usize = 48;
 const TURN: Duration = Duration::from_millis(400);
 const TARGET: f64 = 1.1;
 
-/// Callers of one gateway, and what their turns took.
+/// Callers of one gateway, and the costs of their turns.
 struct Crowd<'a> {
     running: &'a Running,
     callers: Vec<Caller>,
@@ -29,7 +29,7 @@ struct Crowd<'a> {
 }
 
 impl<'a> Crowd<'a> {
-    /// With so many sessions.
+    /// Opens this many sessions.
     async fn of(running: &'a Running, sessions: usize) -> io::Result<Self> {
         let mut callers = load::callers(running, CALLERS).await?;
         if sessions == FEW {
@@ -50,7 +50,7 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// What a call costs, in all turns together: what is done for the sessions from time to time belongs to it.
+    /// Returns the cost of a call over all turns together, because periodic work for the sessions belongs to it.
     fn cpu(&self) -> f64 {
         Took::cpu_of_all(&self.turns)
     }
@@ -72,8 +72,8 @@ pub(super) async fn run() {
     }
 }
 
-/// What a call costs with many sessions, of what it costs with few: through Stayput and through nginx. All have their
-/// turns right behind each other.
+/// Returns the cost of a call with many sessions relative to that with few, through Stayput and through nginx. All
+/// have their turns right after each other.
 async fn measure([many, few, bare, same]: [&Running; 4]) -> io::Result<[f64; 2]> {
     let mut crowds = [
         Crowd::of(many, MANY).await?,
@@ -90,8 +90,8 @@ async fn measure([many, few, bare, same]: [&Running; 4]) -> io::Result<[f64; 2]>
     Ok([many / few, bare / same])
 }
 
-/// The client and the counter have as many sessions, too, and take more of the caches that all share. What that alone
-/// costs whoever stands in between shows on nginx, which has no sessions.
+/// Prints the results. The client and the counter have as many sessions, too, and use more of the shared caches. nginx
+/// has no sessions, so its ratio shows the cost of that alone.
 fn show([ours, nginx]: [f64; 2]) {
     line("stayput", &format!("{ours:.2}"), Some(("≤ 1.1", ours <= TARGET)));
     line("nginx, which has no sessions", &format!("{nginx:.2}"), None);

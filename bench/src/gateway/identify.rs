@@ -1,4 +1,4 @@
-//! What it costs to find the session of a call: by its connection, by an argument, by the hint of a host.
+//! Cost of identifying the session of a call: by its connection, by an argument, by the hint of a host.
 
 use std::{io, time::Duration};
 
@@ -12,16 +12,16 @@ use crate::{
     server::HttpServer,
 };
 
-/// Sessions of each kind, each with a caller.
+/// Number of sessions of each kind, each with a caller.
 const SESSIONS: usize = 30;
 const ROUNDS: usize = 9;
 const TURN: Duration = Duration::from_millis(600);
-/// Calls of one caller alone.
+/// Number of calls of a single caller.
 const ALONE: usize = 300;
-/// What a call may cost, of one that its connection names.
+/// Target for the cost of a call, relative to one that its connection identifies.
 const TARGET: f64 = 1.15;
 
-/// What names the session.
+/// Name source of the session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Connection,
@@ -39,7 +39,7 @@ impl By {
     }
 }
 
-/// Callers that name their sessions in one way.
+/// Callers with one name source.
 struct Way {
     by: By,
     callers: Vec<Caller>,
@@ -56,7 +56,7 @@ pub(super) async fn run() {
     }
 }
 
-/// Stayput in front of the counter, whose tools take a handle from everybody.
+/// Starts Stayput in front of the counter, with handle arguments for all clients.
 async fn gateway(url: &str) -> Result<Running, String> {
     let gateway = std::env::var("STAYPUT_BENCH_GATEWAY")
         .map_err(|_| "STAYPUT_BENCH_GATEWAY does not name it; run `make bench ARGS=identify`")?;

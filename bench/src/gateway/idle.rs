@@ -1,4 +1,4 @@
-//! What idle sessions cost.
+//! Cost of idle sessions.
 
 use std::{io, time::Duration};
 
@@ -36,7 +36,7 @@ pub(super) async fn run() {
 
 async fn over_http(running: &Running) -> io::Result<()> {
     let callers = load::callers(running, CALLERS).await?;
-    // What all share is there before, the room for whoever opens sessions among it.
+    // Shared data exists before the measurement, including the space for the openers of sessions.
     let callers = load::grow(running, callers, FIRST).await?;
     settle().await;
     let before = running.memory();
@@ -65,7 +65,7 @@ async fn over_stdio(running: &Running) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets what was begun come to its end.
+/// Waits until background work is finished.
 async fn settle() {
     tokio::time::sleep(Duration::from_secs(2)).await;
 }

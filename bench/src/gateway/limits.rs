@@ -1,5 +1,5 @@
-//! One owner who asks for ten times what it may have, and what another one notices of it; and whether the time of a
-//! refusal tells a session of somebody else from one that never was.
+//! One owner that asks for ten times its limits, and the effect on another owner. Also: whether the duration of a
+//! refusal distinguishes a foreign session from an unknown one.
 
 use std::{
     io,
@@ -24,19 +24,19 @@ use crate::{
     server::HttpServer,
 };
 
-/// What an owner may have: requests in a second, sessions, calls in flight on one, bytes in a body.
+/// Limits of an owner: requests per second, sessions, calls in flight per session, bytes of a body.
 const REQUESTS: u32 = 100;
 const SESSIONS: u32 = 50;
 const CALLS: u32 = 4;
 const BODY: usize = 64 << 10;
-/// How many times as much the other one asks for.
+/// Factor by which the flooding owner exceeds its limits.
 const TIMES: u32 = 10;
-/// Calls of who is measured in one turn, one in each pause: below its own limit.
+/// Number of calls of the measured owner in one turn, one in each pause: below its own limit.
 const MEASURED: usize = 400;
 const PAUSE: Duration = Duration::from_millis(12);
 const TURNS: usize = 7;
 const TARGET: f64 = 1.5;
-/// Refusals of each kind.
+/// Number of refusals of each kind.
 const REFUSALS: usize = 4_000;
 
 /// Runs the measurement.
@@ -94,7 +94,7 @@ fn of(running: &Running, owner: &str) -> Target {
     Target { more: format!("x-user: {owner}\r\n"), ..running.target.clone() }
 }
 
-/// Turns in quiet and beside a flood, one after the other.
+/// Measures turns without and with a flood, alternately.
 async fn beside(running: &Running) -> io::Result<()> {
     let bob = of(running, "bob");
     let mut client = Client::connect(bob.address).await?;
@@ -128,7 +128,7 @@ async fn beside(running: &Running) -> io::Result<()> {
     Ok(())
 }
 
-/// The 99th percentile of calls that are made one at a time, in microseconds.
+/// Returns the 99th percentile of sequential calls in microseconds.
 async fn paced(client: &mut Client, session: &mut Session) -> io::Result<f64> {
     let mut times = Vec::with_capacity(MEASURED);
     let mut next = tokio::time::interval(PAUSE);
@@ -143,11 +143,11 @@ async fn paced(client: &mut Client, session: &mut Session) -> io::Result<f64> {
     Ok(times[MEASURED * 99 / 100].as_secs_f64() * 1e6)
 }
 
-/// What became of who asks for too much.
+/// Outcomes of the flooding owner's requests.
 #[derive(Default)]
 struct Counts {
     run: AtomicU64,
-    /// Too fast: status 429.
+    /// Over the rate: status 429.
     refused: AtomicU64,
     /// Too many calls in flight, or sessions.
     busy: AtomicU64,
@@ -155,7 +155,7 @@ struct Counts {
     large: AtomicU64,
 }
 
-/// Somebody who asks for too much, from a thread of its own.
+/// Flooding owner, on a separate thread.
 struct Flood {
     over: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<()>,
@@ -178,7 +178,7 @@ impl Flood {
     }
 }
 
-/// All that an owner can ask too much of at once.
+/// All limits that an owner can exceed at once.
 #[derive(Clone)]
 struct Abuse {
     target: Target,
@@ -186,13 +186,13 @@ struct Abuse {
     over: Arc<AtomicBool>,
 }
 
-/// A request by its number.
+/// Returns a request by its number.
 type Asking<'a> = &'a dyn Fn(u32) -> Vec<u8>;
 
 impl Abuse {
     async fn run(self) {
         let Ok(mut client) = Client::connect(self.target.address).await else { return };
-        // At the limit already there may be no session: then the calls name none.
+        // At the limit there may be no session: then the calls name none.
         let session = Session::open(&mut client, &self.target).await.ok();
         let name = session.as_ref().and_then(Session::name).unwrap_or_default().to_owned();
         let call = |tool: &str, id: u32| session::call(&self.target, &name, tool, id);
@@ -204,14 +204,14 @@ impl Abuse {
             (&|id| call(&large, 2_000 + id), 2, 20),
         ];
         let mut tasks = Vec::new();
-        // So many connections, and so many requests a second on all of them together.
+        // Number of connections, and requests per second on all of them together.
         for (request, connections, rate) in kinds {
             let pause = Duration::from_secs(1) * connections / rate;
             for id in 0..connections {
                 tasks.push(tokio::spawn(self.clone().asks(request(id), pause)));
             }
         }
-        // Who does not read what it asked for, and who does not come to an end.
+        // Clients that do not read their answers, and clients that do not complete their requests.
         for id in 0..TIMES {
             let (large, half) = (call("large", 3_000 + id), call("count", 4_000 + id));
             let whole = large.len();
@@ -227,7 +227,7 @@ impl Abuse {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Asks the same again and again, in this rhythm.
+    /// Repeats the same request with this pause.
     async fn asks(self, request: Vec<u8>, pause: Duration) {
         let mut client = None;
         let mut next = tokio::time::interval(pause);
@@ -246,7 +246,7 @@ impl Abuse {
                 Ok(reply) if reply.status == 429 && reply.has("per_owner") => &counts.refused,
                 Ok(reply) if reply.status == 429 || reply.has("limits.") => &counts.busy,
                 Ok(_) => &counts.run,
-                // Closed while it was still sending: what was said is lost.
+                // Closed while it was still sending: the answer is lost.
                 Err(_) => {
                     counts.large.fetch_add(1, Ordering::SeqCst);
                     continue;
@@ -267,7 +267,7 @@ impl Abuse {
     }
 }
 
-/// Both kinds of refusals in turn, for a call and for a farewell.
+/// Measures both kinds of refusals in turn, for a call and for `DELETE`.
 async fn refusals(running: &Running) -> io::Result<()> {
     let (ann, bob) = (of(running, "ann"), of(running, "bob"));
     let mut client = Client::connect(ann.address).await?;
@@ -281,7 +281,7 @@ async fn refusals(running: &Running) -> io::Result<()> {
         });
         let mut times = [Vec::new(), Vec::new()];
         for number in 0..REFUSALS * 2 {
-            // Who comes first changes, too.
+            // The order alternates, too.
             let which = (number + number / 2) % 2;
             let start = Instant::now();
             let status = client.send(&requests[which]).await?.status;
@@ -301,7 +301,7 @@ async fn refusals(running: &Running) -> io::Result<()> {
     Ok(())
 }
 
-/// How likely two samples that differ as much as these are of one kind (Mann and Whitney, both sides).
+/// Returns the probability that two samples with this difference have the same distribution (Mann–Whitney, two-sided).
 fn likeness(some: &[f64], others: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> = some.iter().map(|it| (*it, true)).collect();
     all.extend(others.iter().map(|it| (*it, false)));
@@ -310,7 +310,7 @@ fn likeness(some: &[f64], others: &[f64]) -> f64 {
     let ranks = all.iter().enumerate().filter(|(_, it)| it.1).map(|(rank, _)| rank as f64 + 1.0);
     let u = ranks.sum::<f64>() - n * (n + 1.0) / 2.0;
     let z = (u - n * m / 2.0).abs() / (n * m * (n + m + 1.0) / 12.0).sqrt();
-    // The complementary error function, after Abramowitz and Stegun 7.1.26.
+    // Complementary error function, after Abramowitz and Stegun 7.1.26.
     let x = z / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let series = [0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];
@@ -318,7 +318,7 @@ fn likeness(some: &[f64], others: &[f64]) -> f64 {
     (sum * (-x * x).exp()).clamp(0.0, 1.0)
 }
 
-/// Another letter, behind what a name begins with.
+/// Returns another letter, after the prefix of a name.
 fn other(at: usize, c: char) -> char {
     match c {
         'a'..='y' if at >= 3 => char::from(c as u8 + 1),

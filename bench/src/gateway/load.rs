@@ -1,4 +1,4 @@
-//! Many callers at once, and what their calls took.
+//! Concurrent callers, and the costs of their calls.
 
 use std::{
     io,
@@ -11,10 +11,10 @@ use super::{
     session::{Session, Target},
 };
 
-/// Who opens sessions when many are wanted: they wait for the disk most of the time, so there are many.
+/// Number of concurrent openers of sessions. They wait for the disk most of the time, so there are many.
 pub(super) const OPENERS: usize = 100;
 
-/// A connection, and the sessions that are called over it in turn.
+/// Connection, and the sessions that are called over it in turn.
 pub(super) struct Caller {
     client: Client,
     sessions: Vec<Session>,
@@ -22,7 +22,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// One without a session.
+    /// Connects without a session.
     pub(super) async fn connect(target: &Target) -> io::Result<Self> {
         let client = Client::connect(target.address).await?;
         Ok(Self { client, sessions: Vec::new(), next: 0 })
@@ -34,7 +34,7 @@ impl Caller {
         Ok(caller)
     }
 
-    /// One whose session names itself in each call, by what `how` makes of it.
+    /// Connects with a session that is named in each call, as `how` defines.
     pub(super) async fn naming(
         target: &Target,
         how: impl AsyncFnOnce(&mut Client, Session) -> io::Result<Session>,
@@ -45,7 +45,7 @@ impl Caller {
         Ok(caller)
     }
 
-    /// A new connection: some close one that was idle while it was the turn of others.
+    /// Opens a new connection, because some servers close one that was idle during the turns of others.
     pub(super) async fn reconnect(&mut self, target: &Target) -> io::Result<()> {
         self.client = Client::connect(target.address).await?;
         Ok(())
@@ -55,12 +55,12 @@ impl Caller {
         self.sessions.len()
     }
 
-    /// Takes over the sessions of another one.
+    /// Takes over the sessions of another caller.
     pub(super) fn take_over(&mut self, other: Self) {
         self.sessions.extend(other.sessions);
     }
 
-    /// Opens sessions until it has so many, and calls each of the new ones once.
+    /// Opens sessions until it has `count`, and calls each of the new ones once.
     pub(super) async fn grow(&mut self, target: &Target, count: usize) -> io::Result<()> {
         while self.sessions.len() < count {
             let mut session = Session::open(&mut self.client, target).await?;
@@ -77,7 +77,7 @@ impl Caller {
         session.count(&mut self.client).await
     }
 
-    /// Whether each session had a counter of its own.
+    /// Returns whether each session had its own counter.
     pub(super) fn is_alone(&self) -> bool {
         self.sessions.iter().all(|session| session.alone)
     }
@@ -89,7 +89,7 @@ impl Caller {
     }
 }
 
-/// So many callers with a session each.
+/// Opens this many callers with a session each.
 pub(super) async fn callers(running: &Running, count: usize) -> io::Result<Vec<Caller>> {
     let mut callers = Vec::with_capacity(count);
     for _ in 0..count {
@@ -98,7 +98,7 @@ pub(super) async fn callers(running: &Running, count: usize) -> io::Result<Vec<C
     Ok(callers)
 }
 
-/// Opens sessions until there are `count`, and gives each caller its part of them.
+/// Opens sessions until there are `count`, and distributes them among the callers.
 pub(super) async fn grow(
     running: &Running,
     mut callers: Vec<Caller>,
@@ -123,32 +123,32 @@ pub(super) async fn grow(
     Ok(callers)
 }
 
-/// What calls took.
+/// Costs of calls.
 #[derive(Clone, Copy)]
 pub(super) struct Took {
-    /// Calls a second.
+    /// Calls per second.
     pub(super) rate: f64,
-    /// Microseconds of processor time for each, of whoever stands in between.
+    /// Microseconds of processor time of the measured program per call.
     pub(super) cpu: f64,
 }
 
 impl Took {
-    /// Nothing is worse.
+    /// Initial value for `best`, worse than any measurement.
     pub(super) const WORST: Self = Self { rate: 0.0, cpu: f64::INFINITY };
 
-    /// Microseconds of processor time for each call of all these turns, which were equally long.
+    /// Returns the microseconds of processor time per call over all these turns, which were equally long.
     pub(super) fn cpu_of_all(turns: &[Self]) -> f64 {
         let calls: f64 = turns.iter().map(|turn| turn.rate).sum();
         turns.iter().map(|turn| turn.cpu * turn.rate).sum::<f64>() / calls
     }
 
-    /// The better of both, each number by itself: what it takes when nothing else is in the way.
+    /// Returns the better of both, each number by itself: the cost without disturbances.
     pub(super) fn best(self, other: Self) -> Self {
         Self { rate: self.rate.max(other.rate), cpu: self.cpu.min(other.cpu) }
     }
 }
 
-/// Lets all call for so long, each one call after the other.
+/// Lets all callers call for this time, each sequentially.
 pub(super) async fn run(
     running: &Running,
     mut callers: Vec<Caller>,
@@ -178,7 +178,7 @@ pub(super) async fn run(
     Ok((callers, Took { rate: calls / wall.as_secs_f64(), cpu: cpu.as_secs_f64() * 1e6 / calls }))
 }
 
-/// How many microseconds a call takes, one at a time: the middle of so many.
+/// Returns the median duration of sequential calls in microseconds.
 pub(super) async fn median(caller: &mut Caller, calls: usize) -> io::Result<f64> {
     let mut times = Vec::with_capacity(calls);
     for _ in 0..calls {

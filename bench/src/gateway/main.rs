@@ -1,21 +1,21 @@
-//! Measures the gateway beside what people use today, in one run, and prints ratios.
+//! Measures the gateway and common alternatives in one run, and prints ratios.
 //!
 //! ```text
 //! make bench ARGS=gateway             all of it
 //! make bench ARGS=gateway-http        throughput, processor time and latency of calls to a server over HTTP
 //! make bench ARGS=gateway-stdio       the same over standard input and output
-//! make bench ARGS=gateway-opening     sessions opened a second
-//! make bench ARGS=identify            what it costs to find the session by an argument or a hint
-//! make bench ARGS=limits              what one owner notices of another who asks for too much
+//! make bench ARGS=gateway-opening     sessions opened per second
+//! make bench ARGS=identify            cost of identifying the session by an argument or a hint
+//! make bench ARGS=limits              effect of one owner over its limits on another
 //! make bench ARGS=gateway-idle        memory of idle sessions
-//! make bench ARGS=gateway-growth      whether many sessions make calls dearer
+//! make bench ARGS=gateway-growth      cost of calls with many sessions
 //! ```
 //!
-//! All stand in front of the same counter and are called by the same client, in turns. The client and
-//! the counter are never counted: processor time is that of whoever stands in between, of all its
-//! processes but the counters that it started.
+//! All stand in front of the same counter and are called by the same client, in turns. The client and the counter are
+//! never counted: processor time is that of the program in between, of all its processes except the counters that it
+//! started.
 
-// A measurement that cannot be made is a program that ends with a sentence.
+// A measurement that fails ends the program with a message.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
 #![allow(missing_docs)]
 
@@ -46,12 +46,12 @@ use tokio::runtime::Builder;
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = wanted.iter().map(String::as_str).collect();
-    // The benchmark runs this program again, as the counter over HTTP.
+    // The benchmark runs this program again as the counter over HTTP.
     if let ["serve", "http", port] = words[..] {
         return server::http(port.parse().unwrap());
     }
     let runs = |part: &str| words.contains(&part) || words.contains(&"gateway");
-    // One thread: the client leaves as much of the machine as it can to whom it measures.
+    // One thread: the client leaves as much of the machine as possible to the measured program.
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         if runs("gateway-http") {

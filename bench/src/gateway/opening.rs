@@ -1,4 +1,4 @@
-//! Sessions on stdio opened a second: hands shaken, a process started, one call made.
+//! Sessions on stdio opened per second: `initialize`, one process started, one call made.
 
 use std::{io, time::Instant};
 
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::report::{head, line, middle};
 
-/// Sessions of one turn, and how many are being opened at once.
+/// Number of sessions in one turn, and of concurrent openings.
 const SESSIONS: usize = 256;
 const AT_ONCE: usize = 8;
 const ROUNDS: usize = 9;
 
-/// What one of them did in each round, if it did: how many it opened a second, and the seconds of processor time that
-/// each took.
+/// Results of one contender in each round, if it succeeded: sessions opened per second, and seconds of processor time
+/// for each.
 struct Turns {
     running: Running,
     took: Vec<Option<(f64, f64)>>,
@@ -24,7 +24,7 @@ struct Turns {
 /// Runs the measurements.
 pub(super) async fn run() {
     head("Sessions on stdio opened a second, each with a process of its own and one call");
-    // Only who starts a process for each session does the same work.
+    // Only programs that start a process for each session do the same work.
     let mut all: Vec<Turns> = Vec::new();
     for started in contenders::all(Over::Stdio).await {
         match started {
@@ -43,7 +43,7 @@ pub(super) async fn run() {
     }
     let took = |name: &str| all.iter().find(|it| it.running.name == name).map(|it| &it.took);
     if let (Some(ours), Some(peers)) = (took("stayput"), took("supergateway")) {
-        // The machine is faster at one time than at another: only what was measured one after the other is compared.
+        // The speed of the machine varies, so only consecutive measurements are compared.
         let rounds = ours.iter().zip(peers);
         let times = rounds.filter_map(|(ours, peer)| Some((*ours)?.0 / (*peer)?.0)).collect();
         let times = middle(times);
@@ -58,7 +58,7 @@ pub(super) async fn run() {
     }
 }
 
-/// How many were opened a second, and the seconds of processor time that each took.
+/// Returns the sessions opened per second, and the seconds of processor time for each.
 async fn turn(running: &Running) -> io::Result<(f64, f64)> {
     let (start, cpu) = (Instant::now(), running.cpu());
     let mut tasks = Vec::new();

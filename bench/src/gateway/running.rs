@@ -1,4 +1,4 @@
-//! Something that stands between a client and the counter, running.
+//! Running program between a client and the counter.
 
 use std::{
     fs,
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::server::counter;
 
-/// How long something may take until it answers.
+/// Timeout until a program answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program that was started, with a folder of its own. Dropped, it is gone.
+/// Started program with its own folder. Dropping it ends it.
 pub(super) struct Running {
     pub(super) name: &'static str,
     pub(super) target: Target,
@@ -31,12 +31,12 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Nothing in between.
+    /// Connects directly to the counter.
     pub(super) fn direct(url: &str) -> Self {
         Self { name: "direct", target: target(url), child: None, folder: None }
     }
 
-    /// Starts what `command` makes of a free port and a folder, and waits until it answers.
+    /// Starts the command for a free port and a folder, and waits until it answers.
     pub(super) async fn start(
         name: &'static str,
         path: &str,
@@ -45,7 +45,7 @@ impl Running {
         Self::start_as("", name, path, command).await
     }
 
-    /// The same, asked with these lines of headers.
+    /// Starts it with these header lines on its requests.
     pub(super) async fn start_as(
         more: &str,
         name: &'static str,
@@ -88,7 +88,7 @@ impl Running {
         }
     }
 
-    /// Itself and what it started, but not the counters: they do the work, whoever passes it on.
+    /// Returns itself and its descendants except the counters, which do the same work behind every contender.
     fn processes(&self) -> Vec<u32> {
         let Some(child) = &self.child else { return Vec::new() };
         let mut all = descendants(child.id());
@@ -97,7 +97,7 @@ impl Running {
         all
     }
 
-    /// Waits until none of the counters that it started is left, so that their end is not in the way of who comes next.
+    /// Waits until all its counters have ended, so that their end does not disturb the next contender.
     pub(super) async fn counters_are_gone(&self) {
         let Some(child) = &self.child else { return };
         let start = Instant::now();
@@ -106,12 +106,12 @@ impl Running {
         }
     }
 
-    /// The processor time that it took so far.
+    /// Returns its processor time so far.
     pub(super) fn cpu(&self) -> Duration {
         self.processes().into_iter().map(cpu).sum()
     }
 
-    /// The memory that it has, in bytes.
+    /// Returns its memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.processes().into_iter().map(memory).sum()
     }
@@ -122,7 +122,7 @@ fn is_counter(pid: u32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe")).ok() == counter
 }
 
-/// The time that the threads of a process ran, as the scheduler counted it.
+/// Returns the run time of the threads of a process, as counted by the scheduler.
 fn cpu(pid: u32) -> Duration {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
     let nanos = threads.filter_map(|thread| {
@@ -154,7 +154,7 @@ impl Drop for Running {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        // What did not go by itself, and what its leader left behind.
+        // Kills what did not end by itself, and the rest of the process group.
         let _ = kill_process_group(group, Signal::KILL);
         let _ = child.wait();
     }

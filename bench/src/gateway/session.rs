@@ -1,4 +1,4 @@
-//! A session with the counter, as a client of the legacy era has it.
+//! Session with the counter, as a legacy client.
 
 use std::{io, net::SocketAddr};
 
@@ -6,33 +6,33 @@ use memchr::memmem;
 
 use super::client::Client;
 
-/// Where something that speaks MCP listens.
+/// Address of an MCP endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) address: SocketAddr,
     pub(super) path: String,
-    /// Lines of headers that every request has beside the usual.
+    /// Additional header lines of every request.
     pub(super) more: String,
 }
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
 const READY: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-/// All ids have the same width: the request is written once.
+/// First id. All ids have the same width, so the request is built once.
 const FIRST_ID: u64 = 1_000_000_000;
 
-/// A session: the request that counts, ready to be sent, and what was counted.
+/// Session: the prepared counting request, and the last count.
 pub(super) struct Session {
     name: Option<String>,
     request: Vec<u8>,
     id: u64,
     id_at: usize,
     counted: u64,
-    /// Whether every answer was one more than the one before, from 1 on.
+    /// Whether every answer was one more than the previous one, from 1 on.
     pub(super) alone: bool,
 }
 
 impl Session {
-    /// Shakes hands. Whoever has sessions of its own names this one.
+    /// Sends `initialize`. A server with sessions names this one.
     pub(super) async fn open(client: &mut Client, target: &Target) -> io::Result<Self> {
         let reply = client.send(&request(target, None, HELLO)).await?;
         let greeted = reply.status == 200 && memmem::find(reply.body, b"serverInfo").is_some();
@@ -47,7 +47,7 @@ impl Session {
         Ok(Self::calling(target, name, &call))
     }
 
-    /// The same session, whose calls carry these arguments and this `_meta`.
+    /// Returns the session with these arguments and this `_meta` in its calls.
     pub(super) fn saying(self, target: &Target, arguments: &str, meta: &str) -> Self {
         let call = format!(
             r#"{{"jsonrpc":"2.0","id":{FIRST_ID},"method":"tools/call","params":{{"name":"count","arguments":{arguments},"_meta":{meta}}}}}"#
@@ -55,7 +55,7 @@ impl Session {
         Self::calling(target, self.name, &call)
     }
 
-    /// What it is called, if whoever has it gave it a name.
+    /// Returns its `Mcp-Session-Id`, if the server issued one.
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -66,7 +66,7 @@ impl Session {
         Self { name, request, id: FIRST_ID, id_at, counted: 0, alone: true }
     }
 
-    /// What a tool answers.
+    /// Calls a tool and returns its answer.
     pub(super) async fn ask(
         &self,
         client: &mut Client,
@@ -98,14 +98,14 @@ impl Session {
         Ok(())
     }
 
-    /// Says goodbye.
+    /// Sends `DELETE`.
     pub(super) async fn end(self, client: &mut Client, target: &Target) -> io::Result<()> {
         let name = self.name.unwrap_or_default();
         client.send(&bare("DELETE", target, &name)).await.map(drop)
     }
 }
 
-/// The number that an answer carries.
+/// Parses the number in an answer.
 fn number(body: &[u8]) -> Option<u64> {
     let digits = memmem::find(body, br#""text":""#)? + 8;
     let digits = body[digits..].iter().take_while(|byte| byte.is_ascii_digit());
@@ -114,7 +114,7 @@ fn number(body: &[u8]) -> Option<u64> {
     Some(digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
 }
 
-/// A call of a tool in the session of this name, whoever it belongs to.
+/// Returns a tool call in the session of this name, whichever owner it has.
 pub(super) fn call(target: &Target, session: &str, tool: &str, id: u32) -> Vec<u8> {
     let call = format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{}}}}}}"#
@@ -122,7 +122,7 @@ pub(super) fn call(target: &Target, session: &str, tool: &str, id: u32) -> Vec<u
     request(target, Some(session), &call)
 }
 
-/// A request without a body, for the session of this name.
+/// Returns a request without a body for the session of this name.
 pub(super) fn bare(method: &str, target: &Target, session: &str) -> Vec<u8> {
     let Target { path, address, more } = target;
     format!(
@@ -132,7 +132,7 @@ pub(super) fn bare(method: &str, target: &Target, session: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A request for a new session.
+/// Returns a request for a new session.
 pub(super) fn hello(target: &Target) -> Vec<u8> {
     request(target, None, HELLO)
 }

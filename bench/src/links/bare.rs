@@ -1,11 +1,9 @@
-//! What a good engineer writes by hand who needs no more than this. Over pipes: callers that write
-//! under a lock, a table of who waits for which id, and one task that reads and hands out the answers.
-//! Over HTTP: one POST for each call, on connections that are kept.
+//! Hand-written minimal client. Over pipes: callers write under a lock, a table maps ids to waiting callers, and one
+//! task reads and distributes the answers. Over HTTP: one POST for each call, on persistent connections.
 //!
-//! Many can call at once, each from a task of its own, and each gets its own answer, as with the other
-//! clients: one loop that asks and reads by itself has no callers, and so measures another job. Beyond
-//! that there is nothing: no limits, no timeouts, no cancellation, no loss, no questions of the server;
-//! whatever goes wrong ends the program.
+//! Many callers can call concurrently, each from its own task, and each gets its own answer, as with the other
+//! clients. A single loop that writes and reads has no callers, and so measures another job. Beyond that there is
+//! nothing: no limits, no timeouts, no cancellation, no loss, no server requests; any error ends the program.
 
 use std::{
     collections::HashMap,
@@ -37,7 +35,7 @@ use crate::server::counter;
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bare","version":"1"}}}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-/// As much of an answer as has to be read.
+/// Required members of an answer.
 #[derive(Deserialize)]
 struct Reply<'a> {
     id: u64,
@@ -50,7 +48,7 @@ fn request(id: u64, tool: Tool) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)
 }
 
-/// The answer, as something that its caller can keep.
+/// Returns an owned answer.
 fn keep(line: &[u8]) -> (u64, Box<RawValue>) {
     let reply: Reply<'_> = serde_json::from_slice(line).unwrap();
     (reply.id, reply.result.to_owned())
@@ -60,10 +58,10 @@ fn look(tool: Tool, result: &RawValue) {
     assert!(tool.fits(result.get().len()), "not the answer of this tool");
 }
 
-/// Who waits for which answer.
+/// Waiting callers by id.
 type Callers = Mutex<HashMap<u64, oneshot::Sender<Box<RawValue>>>>;
 
-/// A child and its pipes. Who calls writes; one task reads.
+/// Child and its pipes. Callers write; one task reads.
 pub(super) struct Pipes {
     _child: Child,
     stdin: tokio::sync::Mutex<ChildStdin>,
@@ -72,7 +70,7 @@ pub(super) struct Pipes {
 }
 
 impl Pipes {
-    /// A process that nothing was said to.
+    /// Starts a process without sending a message.
     pub(super) fn start() -> Self {
         let mut command = Command::new(counter());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -122,9 +120,9 @@ impl Pipes {
     }
 }
 
-/// Hands out answers until there are none any more.
+/// Distributes answers until the output ends.
 async fn read(stdout: ChildStdout, callers: Arc<Callers>) {
-    // As large as what a link reads into, which all links of a thread share.
+    // As large as the read buffer of links, which all links of a thread share.
     let mut stdout = BufReader::with_capacity(64 << 10, stdout);
     let mut line = Vec::new();
     while stdout.read_until(b'\n', &mut line).await.unwrap() > 0 {
@@ -135,7 +133,7 @@ async fn read(stdout: ChildStdout, callers: Arc<Callers>) {
     }
 }
 
-/// A client of HTTP with connections that it keeps.
+/// HTTP client with persistent connections.
 #[derive(Clone)]
 pub(super) struct Posts {
     client: Client<HttpConnector, Full<Bytes>>,

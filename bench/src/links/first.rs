@@ -1,4 +1,4 @@
-//! The first call on a process that was started before anybody asked.
+//! First call on a spare.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub(super) async fn run() {
             })
             .await,
         );
-        // The next spare is being started now, which must not disturb the other one.
+        // The next spare is being started now, which must not disturb the other process.
         ready(&links, round + 1).await;
         running.push(
             timed(async {
@@ -54,7 +54,7 @@ pub(super) async fn run() {
     line("difference", &format!("{more:.2}"), Some(("≤ 2", more <= 2.0)));
 }
 
-/// Waits until so many processes were started, and a moment for them to wait for their first message.
+/// Waits until this many processes were started, and a moment until they wait for their first message.
 async fn ready(links: &Links, processes: usize) {
     for _ in 0..2_000 {
         if links.used().processes >= processes {

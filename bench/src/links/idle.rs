@@ -1,4 +1,4 @@
-//! What an idle link costs.
+//! Cost of an idle link.
 
 use std::time::Duration;
 
@@ -32,13 +32,13 @@ pub(super) async fn run() {
     ours::close(&links).await;
 }
 
-/// What each link takes.
+/// Cost per link.
 struct Cost {
     bytes: usize,
     descriptors: f64,
 }
 
-/// Opens so many, and says what each of them added. What all share is there before.
+/// Opens this many links, and returns the cost of each. Shared data exists before the measurement.
 async fn hold(links: &Links, server: &Server, count: usize) -> Cost {
     let first = used(links, server).await;
     let mut all = Vec::with_capacity(count);
@@ -54,14 +54,14 @@ async fn hold(links: &Links, server: &Server, count: usize) -> Cost {
     Cost { bytes, descriptors }
 }
 
-/// A link that is opened and was called once.
+/// Opens a link and calls it once.
 async fn used(links: &Links, server: &Server) -> PooledLink {
     let link = ours::open(links, server).await;
     ours::call(&link, Tool::Small).await;
     link
 }
 
-/// Lets what was begun come to its end.
+/// Waits until background work is finished.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(300)).await;
 }
@@ -71,7 +71,7 @@ fn show(what: &str, cost: &Cost, (bytes, descriptors): (usize, f64)) {
     let met = cost.bytes <= bytes;
     line(&format!("{what}: bytes"), &cost.bytes.to_string(), Some((&target, met)));
     let target = format!("≤ {descriptors}");
-    // A connection more or less in the pool that all share is no descriptor of a link.
+    // One connection more or less in the shared pool is no descriptor of a link.
     let met = cost.descriptors <= descriptors + 0.05;
     line(
         &format!("{what}: descriptors"),

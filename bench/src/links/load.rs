@@ -1,19 +1,19 @@
-//! How much is asked of a client, and what it took.
+//! Load of a client, and its cost.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Calls of one tool, so many at once.
+/// Calls of one tool, with this concurrency.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) tool: Tool,
     pub(crate) at_once: usize,
-    /// How many each of them makes, one after the other.
+    /// Number of sequential calls of each caller.
     pub(crate) each: usize,
 }
 
-/// What is called.
+/// Called tool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     Small,
@@ -28,7 +28,7 @@ impl Tool {
         }
     }
 
-    /// The parameters of a call, as somebody has them who passes them on.
+    /// Returns the parameters of a call as text, as a proxy has them.
     pub(crate) fn params(self) -> String {
         format!(
             r#"{{"name":"{}","arguments":{{"path":"notes/today.md","limit":10}}}}"#,
@@ -36,7 +36,7 @@ impl Tool {
         )
     }
 
-    /// Whether an answer can be one of this tool: nobody is fast by not answering.
+    /// Returns whether an answer has the size of this tool's, so that a client cannot be fast by not answering.
     pub(crate) fn fits(self, result: usize) -> bool {
         (result > crate::counter::LARGE / 2) == (self == Self::Large)
     }
@@ -48,20 +48,20 @@ impl Load {
     }
 }
 
-/// What a load took.
+/// Cost of a load.
 #[derive(Clone, Copy)]
 pub(crate) struct Took {
     /// Microseconds of processor time of this process for each call.
     pub(crate) cpu: f64,
-    /// Calls a second.
+    /// Calls per second.
     pub(crate) rate: f64,
 }
 
 impl Took {
-    /// Nothing is worse.
+    /// Initial value for `best`, worse than any measurement.
     pub(crate) const WORST: Self = Self { cpu: f64::INFINITY, rate: 0.0 };
 
-    /// The better of both, each number by itself: what it takes when nothing else is in the way.
+    /// Returns the better of both, each number by itself: the cost without disturbances.
     pub(crate) fn best(self, other: Self) -> Self {
         Self { cpu: self.cpu.min(other.cpu), rate: self.rate.max(other.rate) }
     }
@@ -76,13 +76,13 @@ pub(crate) async fn measure<T>(load: Load, run: impl Future<Output = T>) -> (T, 
     (given, Took { cpu: cpu.as_secs_f64() * 1e6 / calls, rate: calls / wall.as_secs_f64() })
 }
 
-/// The processor time of this process, of the kernel for it included. Children are not counted.
+/// Returns the processor time of this process, including that of the kernel for it. Children are not counted.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// Runs `one` so many times at once, each in a task of its own, as callers are.
+/// Runs `one` this many times concurrently, each in its own task, like callers.
 pub(crate) async fn at_once<F>(count: usize, one: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,

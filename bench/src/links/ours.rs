@@ -1,4 +1,4 @@
-//! A link.
+//! Link client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,17 +13,17 @@ use tokio::runtime::Handle;
 use super::load::{Load, Tool, at_once};
 use crate::server::{counter, program};
 
-/// Long enough for everything on a busy machine.
+/// Timeout for everything, even on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Who starts the children.
+/// Parent of the child processes.
 #[derive(Clone, Copy)]
 pub(crate) enum Host {
     Local,
     Warden,
 }
 
-/// Links without limits that a benchmark could run into.
+/// Creates a pool without limits that a benchmark could reach.
 pub(crate) fn links(host: Host) -> Links {
     let runtime = Handle::current();
     let processes = match host {
@@ -39,18 +39,18 @@ pub(crate) fn links(host: Host) -> Links {
     Links::new(LinkSettings { limits, ..settings }, runtime)
 }
 
-/// Ends all of them.
+/// Ends all links.
 pub(crate) async fn close(links: &Links) {
     assert_eq!(links.close(LONG).await.left, 0, "links were left");
 }
 
-/// The counter as a child process.
+/// Counter as a child process.
 pub(crate) fn over_stdio(warm: usize) -> Server {
     let warm = Warm { count: warm, ..Warm::default() };
     server(Stdio::new(counter()), warm)
 }
 
-/// The counter at `url`.
+/// Counter at `url`.
 pub(crate) fn over_http(url: &str) -> Server {
     server(Http::new(url), Warm::default())
 }
@@ -61,7 +61,7 @@ fn server(transport: impl Into<Transport>, warm: Warm) -> Server {
     Server::with("bench", transport, options).unwrap()
 }
 
-/// A new session.
+/// Returns a new session.
 pub(crate) fn place() -> LinkOwner {
     let owner = Owner::verified("https://id.example.com", "ann").unwrap();
     LinkOwner::new(owner, SessionId::generate(Timestamp::from_millis(1_000)))
@@ -71,7 +71,7 @@ pub(crate) async fn open(links: &Links, server: &Server) -> PooledLink {
     links.open(server, &place(), &Asking::default()).await.unwrap()
 }
 
-/// One call; its result stays with the caller.
+/// Makes one call. The caller owns the result.
 pub(super) async fn call(link: &Link, tool: Tool) {
     let params = tool.params();
     let call = link.call("tools/call", Some(&params), CallOptions::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The client of the official SDK.
+//! Client of the official SDK.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub(crate) async fn over_stdio() -> Sdk {
     ().serve(TokioChildProcess::new(command).unwrap()).await.unwrap()
 }
 
-/// With connections that are kept, which its own client does not do, and as many at once as we ask for.
+/// Connects with persistent connections, which the SDK's own client does not have, and with the concurrency that we
+/// need.
 pub(crate) async fn over_http(url: &str) -> Sdk {
     let client = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().unwrap();
     let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(32);

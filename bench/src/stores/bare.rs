@@ -8,7 +8,7 @@ use stayput_core::SessionId;
 
 use super::{VALUE, Verb, per_second, rate};
 
-/// A driver on a database that the store has filled.
+/// Driver on a database that the store has filled.
 pub(super) enum Bare {
     Sqlite(String),
     Postgres(deadpool_postgres::Pool),
@@ -51,7 +51,7 @@ impl Bare {
         count: usize,
     ) -> f64 {
         match &*self {
-            // One connection in a plain loop: nothing is faster with SQLite than not to share it.
+            // One connection in a plain loop, because SQLite is fastest without sharing.
             Self::Sqlite(path) => {
                 let path = path.clone();
                 tokio::task::spawn_blocking(move || sqlite(&path, verb, &ids, count)).await.unwrap()

@@ -1,4 +1,4 @@
-//! What whoever runs the gateway can see and do.
+//! Admin API, `stayput sessions`, `stayput call`, audit and traces of a running gateway.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,6 @@
-//! Messages that must not reach a server, because it could read them in another way than the gateway: calls without an id,
-//! and methods and names that are not compared alike by everybody. Each is refused and audited, whatever it comes by.
+//! Messages that must not reach a server, because the server could read them differently from the gateway: calls
+//! without an id, and methods and names that implementations compare differently. Each is refused and audited on every
+//! transport.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,13 +23,13 @@ use stayput_testkit::mcp::{Answer, Events, send};
 use tempfile::TempDir;
 use world::{Gateway, LONG, gone, mark, stdio, until};
 
-/// Stands in everything that must not reach the server.
+/// Marker in every message that must not reach the server.
 const WORD: &str = "SMUGGLED";
 
-/// Stands in what comes behind it, and reaches the server.
+/// Marker in the message after them, which reaches the server.
 const BEHIND: &str = "BEHIND";
 
-/// Messages without an id. `@` is what tools begin with.
+/// Messages without an id. `@` stands for the prefix of the tools.
 const WITHOUT_ID: [(&str, &str); 9] = [
     ("tools/call", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#),
     (r"tools\/call", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#),
@@ -41,7 +42,7 @@ const WITHOUT_ID: [(&str, &str); 9] = [
     ("prompts/get", r#"{"name":"@SMUGGLED"}"#),
 ];
 
-/// Requests, and the code of the error that answers each.
+/// Requests, each with the code of its error answer.
 const WITH_ID: [(&str, &str, i64); 17] = [
     ("tools/call ", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
     (" tools/call", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
@@ -62,14 +63,14 @@ const WITH_ID: [(&str, &str, i64); 17] = [
     ("prompts/get", r#"{"name":"@SMUGGLED "}"#, -32602),
 ];
 
-/// One of the messages above, as it is sent.
+/// One of the messages above as it is sent.
 struct Attack {
     text: String,
     has_id: bool,
     code: i64,
 }
 
-/// All of them. `meta` is what each has as `_meta`, if anything.
+/// Returns all of them. `meta` is the `_meta` of each, if any.
 fn attacks(prefix: &str, meta: Option<&Value>) -> Vec<Attack> {
     let without = WITHOUT_ID.map(|(method, params)| (method, params, false, -32600));
     let with = WITH_ID.map(|(method, params, code)| (method, params, true, code));
@@ -99,7 +100,7 @@ impl Attack {
     }
 }
 
-/// Server with a tool that nobody may call, and what came to it and to the audit.
+/// Server with a denied tool, a log of its messages, and an audit.
 struct Scene {
     folder: TempDir,
     mark: String,
@@ -128,7 +129,7 @@ impl Scene {
         Gateway::with(self.servers(), self.settings()).await
     }
 
-    /// Nothing but what came behind them has reached the server, and the audit has each of them.
+    /// Checks that only the message after the attacks reached the server, and that the audit has each attack.
     async fn expect_refusals(&self, attacks: &[Attack]) {
         let log = std::fs::read_to_string(self.log()).unwrap();
         assert!(log.contains(BEHIND), "{log}");
@@ -154,14 +155,14 @@ fn echo(prefix: &str) -> Value {
     json!({ "name": format!("{prefix}echo"), "arguments": { "x": BEHIND } })
 }
 
-/// On the path of one server and on that of all.
+/// Covers the path of one server and the path of all servers.
 #[tokio::test]
 async fn posted_message_is_refused_and_audited() {
     for (server, prefix) in [("test", ""), ("", "test__")] {
         let scene = Scene::new("admission-post");
         let gateway = scene.gateway().await;
         let client = gateway.client(server).await;
-        // What is said without an id goes only to a server that is there.
+        // A notification goes only to a server that was already started.
         client.request(&gateway, "tools/call", echo(prefix)).await;
         let attacks = attacks(prefix, None);
         for attack in &attacks {
@@ -182,7 +183,7 @@ async fn posted_message_is_refused_and_audited() {
     }
 }
 
-/// The same in a batch.
+/// Covers messages of a batch.
 #[tokio::test]
 async fn message_of_a_batch_is_refused_and_audited() {
     let scene = Scene::new("admission-batch");
@@ -208,7 +209,7 @@ fn meta() -> Value {
         "io.modelcontextprotocol/clientCapabilities": {} })
 }
 
-/// Headers in which a modern request says its method and name once more, in a form that any text can have.
+/// Returns the headers that repeat method and name of a modern request, in an encoding for any text.
 fn in_headers(text: &str) -> Vec<(&'static str, String)> {
     let message: Value = serde_json::from_str(text).unwrap();
     let quote = |value: &Value| {
@@ -225,7 +226,7 @@ fn in_headers(text: &str) -> Vec<(&'static str, String)> {
     all
 }
 
-/// The same of clients of the modern era.
+/// Covers clients of the modern era.
 #[tokio::test]
 async fn modern_message_is_refused_and_audited() {
     for (server, prefix) in [("test", ""), ("", "test__")] {
@@ -253,13 +254,13 @@ async fn modern_message_is_refused_and_audited() {
     }
 }
 
-/// The next message on a stream.
+/// Returns the next message on a stream.
 async fn hear(events: &mut Events) -> Value {
     let event = tokio::time::timeout(LONG, events.next()).await.unwrap().unwrap();
     serde_json::from_slice(event.data()).unwrap()
 }
 
-/// The same of clients of 2024-11-05. What has an id is answered on the stream.
+/// Covers clients of 2024-11-05. A message with an id is answered on the stream.
 #[tokio::test]
 async fn message_beside_a_stream_is_refused_and_audited() {
     let scene = Scene::new("admission-sse");
@@ -300,9 +301,9 @@ async fn message_beside_a_stream_is_refused_and_audited() {
     gone(&scene.mark).await;
 }
 
-/// The same over standard input and output, in either era, and in front of one server and of all.
+/// Covers stdio in both eras, in front of one server and of all.
 #[tokio::test]
-async fn line_is_refused_and_audited() {
+async fn stdio_line_is_refused_and_audited() {
     let meta = meta();
     for (more, prefix, meta) in [
         (&["--server", "test"][..], "", None),

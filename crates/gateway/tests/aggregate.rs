@@ -1,4 +1,4 @@
-//! All servers behind `/mcp`, from outside.
+//! All servers behind `/mcp`, tested over HTTP.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,21 +22,21 @@ mod resources;
 use serde_json::{Value, json};
 use world::{Client, Gateway};
 
-/// The path of all servers.
+/// Path of all servers.
 const ALL: &str = "";
 
-/// The built-in notebook.
+/// Built-in notebook server.
 fn notes() -> Value {
     json!({ "command": "${stayput}", "args": ["demo-server"] })
 }
 
-/// What the entries of a list are called.
+/// Returns the names of the entries of a list.
 fn called(answer: &Value, member: &str, key: &str) -> Vec<String> {
     let list = answer["result"][member].as_array().unwrap_or_else(|| panic!("{answer}"));
     list.iter().map(|entry| entry[key].as_str().unwrap().to_owned()).collect()
 }
 
-/// What the tools are called.
+/// Returns the names of the tools.
 async fn tools(client: &Client, gateway: &Gateway) -> Vec<String> {
     called(&client.request(gateway, "tools/list", json!({})).await, "tools", "name")
 }

@@ -1,4 +1,4 @@
-//! `stayput check`: what it finds, and that nothing is left of it.
+//! `stayput check`: its findings, and the cleanup after it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 #[path = "clients/recipe.rs"]
@@ -14,16 +14,16 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use world::{gone, mark, stdio, until};
 
-/// What a check may take on a busy machine, browsers included.
+/// Longest time of a check on a busy machine, browsers included.
 const LONG: Duration = Duration::from_secs(180);
 
-/// A check of these servers, in a folder of its own.
+/// Check of these servers in a temporary folder.
 struct Check {
     folder: TempDir,
     arguments: Vec<&'static str>,
 }
 
-/// What it said, and with which code.
+/// Exit code and output of a check.
 struct Said {
     code: Option<i32>,
     stdout: String,
@@ -68,7 +68,7 @@ impl Check {
         Said { code, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Nothing of ours is where temporary files are.
+    /// Checks that no `stayput-` file is left in the temporary folder.
     fn is_tidy(&self) {
         let left = std::fs::read_dir(self.temporary()).unwrap().map(|it| it.unwrap().file_name());
         let left: Vec<_> =
@@ -78,7 +78,7 @@ impl Check {
 }
 
 impl Said {
-    /// What was said of one server.
+    /// Returns the result for one server.
     fn of(&self, server: &str) -> Value {
         let all: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| {
             panic!("no JSON: {}\n{}", self.stdout, self.stderr);
@@ -97,9 +97,9 @@ impl Said {
     }
 }
 
-/// Design §5: era, version, tools, time and isolation of each server, over every transport.
+/// Design §5: the check prints era, version, tools, time and isolation of each server, over every transport.
 #[tokio::test]
-async fn what_is_well_is_told_in_a_table() {
+async fn working_servers_are_listed_in_a_table() {
     let (legacy, modern) = (
         TestServer::http(&["--era", "legacy"]).await,
         TestServer::http(&["--era", "modern"]).await,
@@ -139,9 +139,9 @@ async fn what_is_well_is_told_in_a_table() {
     gone(&mark).await;
 }
 
-/// What cannot be started or spoken to is told with what to do; the others are looked at all the same.
+/// A server that cannot be started or reached is reported with advice. The other servers are checked all the same.
 #[tokio::test]
-async fn what_is_broken_is_found() {
+async fn broken_servers_are_reported_with_advice() {
     let mark = mark("check-broken");
     let check = Check::of(&json!({
         "well": stdio(&mark, &[]),
@@ -170,9 +170,9 @@ async fn what_is_broken_is_found() {
     assert!(said.code == Some(1) && what.contains("stayput.store: the environment"), "{what}");
 }
 
-/// A file that cannot be used is told as `stayput serve` tells it, with code 2; so is a wrong name.
+/// An invalid file is reported like by `stayput serve`, with code 2. So is an unknown name.
 #[tokio::test]
-async fn a_wrong_configuration_has_a_code_of_its_own() {
+async fn invalid_configuration_ends_with_code_2() {
     let wrong = "{\"mcpServers\": {},\n \"stayput\": {\"lisen\": 1}}";
     let said = Check::text(wrong).run().await;
     assert_eq!(said.code, Some(2));
@@ -194,9 +194,9 @@ async fn a_wrong_configuration_has_a_code_of_its_own() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Design §4.5: a process of its own is not yet state of its own. What both write to is named.
+/// Design §4.5: separate processes can still share state. The check names the file that both write to.
 #[tokio::test]
-async fn a_file_that_two_sessions_write_to_is_found() {
+async fn file_shared_by_two_sessions_is_found() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("notes.db");
     let server = program("stayput-testserver");
@@ -217,9 +217,9 @@ async fn a_file_that_two_sessions_write_to_is_found() {
     assert_eq!((&own["ok"], &own["isolation"]), (&json!(true), &json!("own process")), "{own}");
 }
 
-/// Ctrl-C while a server does not answer: nothing is left of it.
+/// Ctrl-C while a server does not answer ends its process.
 #[tokio::test]
-async fn an_interrupt_leaves_nothing_behind() {
+async fn interrupted_check_leaves_no_process() {
     let mark = mark("check-interrupted");
     let check = Check::of(&json!({ "mute": stdio(&mark, &["--silent", "--ignore-eof"]) }));
     let child = check.command().spawn().unwrap();
@@ -232,9 +232,9 @@ async fn an_interrupt_leaves_nothing_behind() {
     check.is_tidy();
 }
 
-/// The memory of all, and with its recipe one for each.
+/// The default memory file is shared; with the recipe each session has its own.
 #[tokio::test]
-async fn memories_that_are_not_apart_are_found() {
+async fn shared_memory_file_is_found() {
     if peers::are_left_out() {
         return;
     }
@@ -256,10 +256,10 @@ async fn memories_that_are_not_apart_are_found() {
     assert!(!left.contains("stayput-check"), "what was written for the check is gone: {left}");
 }
 
-/// Without being told to keep its hands off, it opens browsers: with the recipe each session has one, without
-/// it the second is refused.
+/// Without `--no-calls` the check opens browsers. With the recipe each session has one, without it the second is
+/// refused.
 #[tokio::test]
-async fn browsers_that_want_one_profile_are_found() {
+async fn shared_browser_profile_is_found() {
     if peers::are_left_out() {
         return;
     }
@@ -293,9 +293,9 @@ async fn browsers_that_want_one_profile_are_found() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// The reference server has nothing to set, and a check that calls nothing says so much.
+/// The reference server has nothing to configure. A check without calls reports only what it can know.
 #[tokio::test]
-async fn everything_is_well_without_calls() {
+async fn check_without_calls_passes_the_reference_server() {
     if peers::are_left_out() {
         return;
     }
@@ -309,9 +309,9 @@ async fn everything_is_well_without_calls() {
     assert!(said.of(&name)["tools"].as_u64().unwrap() > 5);
 }
 
-/// The schema that is shipped is the one that is printed.
+/// The printed schema is the shipped one.
 #[tokio::test]
-async fn the_schema_can_be_printed() {
+async fn schema_command_prints_the_shipped_schema() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
     let output = command.arg("schema").output().await.unwrap();
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();

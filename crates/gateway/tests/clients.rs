@@ -1,4 +1,4 @@
-//! Clients and servers of others, with the gateway between them.
+//! Third-party clients and servers with the gateway between them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The official suite through the gateway: it says of a server what it says without the gateway.
+//! Official conformance suite through the gateway: the results are the same as without the gateway.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -11,20 +11,20 @@ use stayput_testkit::{
 };
 use world::{Gateway, gone, mark};
 
-/// A revision of the protocol, and what the suite says otherwise through the gateway.
+/// Revision of the protocol, and the expected differences through the gateway.
 struct Suite {
     revision: &'static str,
-    /// How the server is spoken to.
+    /// Era that the gateway uses towards the server.
     era: &'static str,
-    /// Checks that are there only without the gateway.
+    /// Checks that exist only without the gateway.
     unlike: &'static [&'static str],
 }
 
 const LEGACY: Suite = Suite {
     revision: "2025-11-25",
     era: "legacy",
-    // It looks at lists that come on streams, where a server may choose: the gateway knows them, and
-    // says them at once.
+    // This check looks at lists on SSE streams, where a server may choose. The gateway answers lists from its cache as
+    // plain JSON.
     unlike: &["server-sse-multiple-streams/server-sse-streams-functional"],
 };
 
@@ -34,10 +34,10 @@ const MODERN: Suite = Suite {
     unlike: &["server-sse-multiple-streams/server-sse-streams-functional"],
 };
 
-/// Judges the server alone and behind the gateway, where `entry` configures it.
+/// Runs the suite against the server alone and behind the gateway, where `entry` configures it.
 ///
-/// For some notifications the suite waits for a fixed time, and warns if none came by then. On a busy machine
-/// it may so warn of either; then both are judged once more, one after the other.
+/// For some notifications the suite waits for a fixed time, and warns if none came by then. On a busy machine it may
+/// warn in either run. Then both runs are repeated one after the other.
 async fn is_as_good_as_direct(suite: &Suite, server: &TestServer, entry: Value) {
     let gateway = Gateway::start(json!({ "test": entry })).await;
     let judge = |url: String| {
@@ -56,7 +56,7 @@ async fn is_as_good_as_direct(suite: &Suite, server: &TestServer, entry: Value) 
     assert!(compared(suite, &through, direct), "{}", through.report);
 }
 
-/// Whether both are judged alike. A failure is none that time could mend.
+/// Returns whether both runs have the same results. A failed check panics, because a repetition would not fix it.
 fn compared(suite: &Suite, through: &Verdict, mut direct: Verdict) -> bool {
     assert_eq!((direct.failed, through.failed), (0, 0), "{}", through.report);
     assert!(direct.passed > 50, "{}", direct.report);
@@ -67,7 +67,7 @@ fn compared(suite: &Suite, through: &Verdict, mut direct: Verdict) -> bool {
     through.checks == direct.checks
 }
 
-/// With the server behind HTTP.
+/// Runs the suite with the server behind HTTP.
 async fn over_http(suite: &Suite) {
     if peers::are_left_out() {
         return;
@@ -77,7 +77,7 @@ async fn over_http(suite: &Suite) {
     is_as_good_as_direct(suite, &server, entry).await;
 }
 
-/// With a child process for each session of the suite.
+/// Runs the suite with a child process for each session.
 async fn over_stdio(suite: &Suite) {
     if peers::are_left_out() {
         return;
@@ -93,26 +93,26 @@ async fn over_stdio(suite: &Suite) {
     gone(&mark).await;
 }
 
-/// R016: a server behind HTTP is as good as without the gateway.
+/// R016: a server behind HTTP has the same results as without the gateway.
 #[tokio::test]
-async fn a_server_behind_http_conforms_to_2025_11_25() {
+async fn http_server_conforms_to_2025_11_25() {
     over_http(&LEGACY).await;
 }
 
-/// R016: and so is one that is a child process.
+/// R016: a child process has the same results, too.
 #[tokio::test]
-async fn a_child_process_conforms_to_2025_11_25() {
+async fn child_process_conforms_to_2025_11_25() {
     over_stdio(&LEGACY).await;
 }
 
-/// R016: a modern server, which keeps no sessions, passes through as it is.
+/// R016: a modern server, which has no sessions, is passed through unchanged.
 #[tokio::test]
-async fn a_server_behind_http_conforms_to_2026_07_28() {
+async fn http_server_conforms_to_2026_07_28() {
     over_http(&MODERN).await;
 }
 
-/// R016: and so does one that is a child process.
+/// R016: a modern child process is passed through unchanged, too.
 #[tokio::test]
-async fn a_child_process_conforms_to_2026_07_28() {
+async fn child_process_conforms_to_2026_07_28() {
     over_stdio(&MODERN).await;
 }

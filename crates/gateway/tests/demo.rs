@@ -1,4 +1,4 @@
-//! The built-in demo server as a program, alone and behind links.
+//! Built-in demo server as a program, alone and behind links.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -45,7 +45,7 @@ async fn try_call(link: &PooledLink, name: &str, arguments: &str) -> Result<Stri
     Ok(result["content"][0]["text"].as_str().unwrap().to_owned())
 }
 
-/// A demo server over HTTP. Dropped, it is killed.
+/// Demo server over HTTP. Dropping it kills the process.
 struct Running {
     child: Child,
     url: String,
@@ -100,9 +100,9 @@ async fn two_sessions_have_two_processes_and_two_notebooks() {
     assert!(pids.iter().all(|pid| !processes::is_alive(*pid)), "{pids:?} are left");
 }
 
-/// A server that was killed and started again goes on where it was.
+/// A server that was killed and restarted continues with its stored state.
 #[tokio::test]
-async fn a_session_over_http_outlives_its_server() {
+async fn http_session_outlives_its_server() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state.json");
     let mut server = Running::start("127.0.0.1:0", &state);
@@ -117,7 +117,7 @@ async fn a_session_over_http_outlives_its_server() {
     server.child.wait().unwrap();
     let again = Running::start(&address, &state);
     assert_eq!(again.url, server.url);
-    // A connection of the old one may still be lying about; what only reads can be asked again.
+    // A pooled connection to the old process may still exist. A read-only call can be repeated.
     let mut after = Err(String::new());
     for _ in 0..10 {
         after = try_call(&link, "whoami", "{}").await.map_err(|error| error.to_string());
@@ -138,7 +138,7 @@ async fn a_session_over_http_outlives_its_server() {
 }
 
 #[test]
-fn a_wrong_use_is_told_on_stderr_with_code_2() {
+fn wrong_command_line_is_reported_on_stderr_with_code_2() {
     for arguments in [&["serve", "--listen", "here"][..], &["nonsense"], &[]] {
         let output = Command::new(PROGRAM).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -153,7 +153,7 @@ fn a_wrong_use_is_told_on_stderr_with_code_2() {
 }
 
 #[test]
-fn a_demo_server_that_cannot_run_says_why() {
+fn demo_server_that_cannot_run_reports_the_reason() {
     let refused =
         Command::new(PROGRAM).args(["demo-server", "--http", "0.0.0.0:0"]).output().unwrap();
     assert!(!refused.status.success() && refused.stdout.is_empty());

@@ -1,4 +1,4 @@
-//! Who may come in, how long they may take, and that whoever is inside is served to the end.
+//! Limits on sockets, calls, bodies and server requests, and the graceful stop.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -23,7 +23,7 @@ async fn connect(gateway: &Gateway) -> TcpStream {
     TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap()
 }
 
-/// What is read to the end.
+/// Reads the socket to its end.
 async fn rest(socket: &mut TcpStream) -> String {
     let mut said = Vec::new();
     let reading = socket.read_to_end(&mut said);
@@ -33,9 +33,9 @@ async fn rest(socket: &mut TcpStream) -> String {
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
-/// R062: who comes when all places are taken is told so, and gets one when one is free.
+/// R062: a client over the socket limit gets an error, and is served when a socket is free.
 #[tokio::test]
-async fn there_are_only_so_many_sockets() {
+async fn sockets_over_the_limit_are_refused() {
     let mark = mark("sockets");
     let limits = json!({ "limits": { "sockets": 3 } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;
@@ -61,9 +61,10 @@ async fn there_are_only_so_many_sockets() {
     }
 }
 
-/// R062: a session has so many calls in flight; the next is told to wait, and runs when one has ended.
+/// R062: a session has a limit of calls in flight. The next call is refused with a retry hint, and runs when one has
+/// ended.
 #[tokio::test]
-async fn a_session_has_only_so_many_calls() {
+async fn calls_over_the_limit_of_a_session_are_refused() {
     let mark = mark("calls");
     let folder = tempfile::tempdir().unwrap();
     let audit = folder.path().join("audit.jsonl");
@@ -72,7 +73,7 @@ async fn a_session_has_only_so_many_calls() {
     let gateway = Arc::new(Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await);
     let client = Arc::new(gateway.client("test").await);
     assert_eq!(client.text(&gateway, "count").await, "1");
-    // Who is refused, because a count was in the way, or is done too early, begins again.
+    // A task repeats its call if a count took its place, or if it ended too early.
     let enough = Arc::new(AtomicBool::new(false));
     let slow: Vec<_> = (0..2)
         .map(|who| {
@@ -116,7 +117,7 @@ async fn a_session_has_only_so_many_calls() {
     }
     let again = client.call(&gateway, "count", json!({})).await;
     assert!(again["result"]["isError"] != true, "{again}");
-    // Whoever reads the audit is told why there was no call.
+    // The audit names the reason for the refusal.
     let start = tokio::time::Instant::now();
     let written = loop {
         let written = std::fs::read_to_string(&audit).unwrap_or_default();
@@ -128,9 +129,9 @@ async fn a_session_has_only_so_many_calls() {
     assert!(written.contains("\"denied\"") && !written.contains("\"cancelled\""), "{written}");
 }
 
-/// A body that does not go on, and a head that is too large, are not waited for.
+/// A stalled body and a head that is too large close the connection.
 #[tokio::test]
-async fn who_does_not_go_on_is_not_waited_for() {
+async fn stalled_request_is_closed() {
     let mark = mark("stalled");
     let limits = json!({ "limits": { "stall": "2s", "headers": "8KiB" } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;
@@ -151,17 +152,16 @@ async fn who_does_not_go_on_is_not_waited_for() {
     );
 }
 
-/// An answer that has begun is written to its end, though the gateway was told to stop; who only listens
-/// does not hold it up.
+/// A stopping gateway writes a started answer to its end. A client that only listens does not delay the stop.
 #[tokio::test]
-async fn a_gateway_that_stops_writes_its_answers_to_the_end() {
+async fn stopping_gateway_finishes_its_answers() {
     let mark = mark("written");
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
     client.text(&gateway, "count").await;
-    let mut ear = client.get(&gateway, None).await.events();
-    ear.next().await.unwrap();
-    // More than fits into the buffers of two sockets.
+    let mut stream = client.get(&gateway, None).await.events();
+    stream.next().await.unwrap();
+    // More than the buffers of two sockets hold.
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "big", "arguments": { "bytes": 24 << 20 } } });
     let body = body.to_string();
@@ -181,17 +181,17 @@ async fn a_gateway_that_stops_writes_its_answers_to_the_end() {
     while TcpStream::connect(&address).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let listening = async { while ear.next().await.is_some() {} };
+    let listening = async { while stream.next().await.is_some() {} };
     tokio::time::timeout(LONG, listening).await.unwrap();
     let answer = rest(&mut socket).await;
     assert!(answer.len() > 24 << 20 && answer.ends_with("}]}}"), "{} bytes", answer.len());
     assert!(stopping.await.unwrap().0.success());
 }
 
-/// R062: a client can have 256 questions open. A server that asks more is told why, and can ask again when one was
-/// answered.
+/// R062: a client can have 256 open server requests. A server over that limit gets an error, and can ask again after
+/// one was answered.
 #[tokio::test]
-async fn a_client_has_only_so_many_questions() {
+async fn server_requests_over_the_limit_are_refused() {
     let server = TestServer::http(&["--era", "legacy"]).await;
     let limits = json!({ "limits": { "calls_per_session": 400 } });
     let gateway = Gateway::with(json!({ "test": { "url": server.url() } }), limits).await;

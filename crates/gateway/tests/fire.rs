@@ -1,21 +1,21 @@
-//! Two hundred sessions at once, while clients hang up in the middle of calls and servers lose state: nobody
-//! sees anything of anybody else, losses are told once, and no call runs twice.
+//! Two hundred concurrent sessions, while clients disconnect during calls and servers lose state: no session sees the
+//! state of another, losses are reported once, and no call runs twice.
 //!
-//! Each session counts, one call after the other. In its own life, from its beginning or from a loss it was told
-//! of to the next one:
+//! Each session counts, one call after the other. An *incarnation* of its state begins with the session or with a
+//! reported loss, and ends with the next loss. In one incarnation:
 //!
-//! - An answer is a number. If no call of this life was given up before, it is exactly the next one.
-//! - A call is *given up* when its client hangs up before the answer, or when the answer was lost on the way
-//!   from the server. It may have run or not, now or a little later, but once at most. So with `g` calls given
-//!   up in this life, the answer to the `n`th that was answered lies between `n` and `n + g`, above the last one.
-//! - In the end the next number is the number of all calls of this life that reached the server, and one.
-//! - A loss is told as often as state was lost, to the session that lost it and to no other one, and the
-//!   call that is told of it has an answer of no other kind.
-//! - What was on its way when a client hung up may be in nobody's ears. So a number that begins again right after
-//!   a call that was hung up is a loss that nobody heard, and is counted with those that were.
+//! - An answer is a number. If no earlier call of this incarnation was given up, it is exactly the next number.
+//! - A call is *given up* when its client disconnects before the answer, or when the answer was lost on the way from
+//!   the server. It may have run or not, now or a little later, but at most once. So with `g` calls given up in this
+//!   incarnation, the `n`th answer lies between `n` and `n + g`, above the previous one.
+//! - In the end the next number is the number of all calls of this incarnation that reached the server, plus one.
+//! - Each loss of state is reported once, only to the session that lost it, and the call that reports it has no other
+//!   answer.
+//! - A report that was being sent when its client disconnected may be unread. So a number that restarts right after a
+//!   disconnect is an unread loss, and is counted with the others.
 //!
-//! What reached a server is what the server wrote into its log; each call carries a tag of its own, which must
-//! not be there twice.
+//! The log of the server shows which calls reached it. Each call carries a unique tag, which must not be in the log
+//! twice.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -44,7 +44,7 @@ const SESSIONS: usize = 200;
 const CALLS: usize = 50;
 const AT_ONCE: usize = 64;
 
-/// One connection of HTTP, kept between calls. Dropped, it is closed at once.
+/// HTTP connection that is reused between calls. Dropping it closes it at once.
 struct Wire {
     sender: http1::SendRequest<Full<Bytes>>,
     task: AbortHandle,
@@ -65,7 +65,7 @@ impl Wire {
         Self { sender, task }
     }
 
-    /// Posts a message and gives the one that answers it, at once or on a stream.
+    /// Posts a message and returns its answer, from a JSON body or from a stream.
     async fn post(&mut self, authority: &str, id: &str, body: String) -> Value {
         let request = Request::post("/mcp/test")
             .header("host", authority)
@@ -85,15 +85,15 @@ impl Wire {
     }
 }
 
-/// What one session goes through.
+/// Events in one session.
 struct Plan {
-    /// How often in a hundred its client hangs up in the middle of a call.
+    /// Percentage of calls during which the client disconnects.
     hangs_up: usize,
-    /// Before which call its process is killed, and whether while that call is under way.
+    /// Number of the call before which the process is killed, and whether that call is then in flight.
     killed: Option<(usize, bool)>,
 }
 
-/// One session, and what it may see.
+/// One session and the answers that are valid for it.
 struct Session {
     number: usize,
     gateway: Arc<Gateway>,
@@ -101,25 +101,24 @@ struct Session {
     wire: Option<Wire>,
     random: Random,
     plan: Plan,
-    /// Calls so far, for their tags.
+    /// Number of calls so far, for their tags.
     calls: usize,
-    /// Of this life: how many were answered, the last number, and the tags of those that were given up.
+    /// State of this incarnation: number of answers, last number, and tags of the calls that were given up.
     answered: u64,
     last: u64,
     given_up: Vec<String>,
     losses: usize,
-    /// Losses that were told while this client hung up.
+    /// Losses whose report was unread because the client disconnected.
     unheard: usize,
-    /// How many of those that were given up come after the last answer, where the last thing it did was to
-    /// hang up.
+    /// Number of given-up calls after the last answer, if the last action was to disconnect.
     hung_up: Option<usize>,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 enum Seen {
     Number(u64),
     Loss,
-    /// It failed, and nothing was lost.
+    /// The call failed without a loss.
     Failure,
 }
 
@@ -150,7 +149,7 @@ impl Session {
         self.gateway.url.trim_start_matches("http://").to_owned()
     }
 
-    /// The body of the next call, and its tag.
+    /// Returns the body of the next call and its tag.
     fn next(&mut self, tool: &str) -> (String, String) {
         self.calls += 1;
         let tag = format!("<{}-{}>", self.number, self.calls);
@@ -168,7 +167,7 @@ impl Session {
         tokio::time::timeout(2 * LONG, asked).await.unwrap()
     }
 
-    /// Sends a call and goes away, at some moment. What was answered before that was heard.
+    /// Sends a call and disconnects after a random time. An answer before that time counts.
     async fn hang_up(&mut self) {
         let (body, tag) = self.next("count");
         let moment = Duration::from_micros(self.random.number() % 8_000);
@@ -197,7 +196,7 @@ impl Session {
                 if let Some(since) = hung_up
                     && number <= self.last
                 {
-                    // Those after the last answer may have run before the loss or after it.
+                    // The given-up calls after the last answer may have run before the loss or after it.
                     self.given_up.drain(..self.given_up.len() - since);
                     (self.answered, self.last) = (0, 0);
                     self.unheard += 1;
@@ -223,7 +222,7 @@ impl Session {
         }
     }
 
-    /// Kills its process, now or while the next call is under way.
+    /// Kills the process of the session, now or during the next call.
     async fn kill(&mut self, meanwhile: bool) {
         let (body, _) = self.next("pid");
         let answer = self.ask(body).await;
@@ -243,7 +242,7 @@ impl Session {
         } else {
             kill();
         }
-        // Told to the call that was under way, or to the next one.
+        // The call in flight reports the loss, or the next one does.
         for _ in 0..200 {
             if self.losses > before {
                 return;
@@ -270,10 +269,10 @@ impl Session {
         self
     }
 
-    /// Whether what was given up is accounted for: it ran if it reached the server, and then once.
+    /// Returns whether the given-up calls are accounted for: each that reached the server ran exactly once.
     fn is_settled(&self, reached: &HashMap<String, usize>) -> bool {
         if self.unheard > 0 {
-            // Which of them ran after the loss nobody knows.
+            // It is unknown which of them ran after the loss.
             return true;
         }
         let ran = self.given_up.iter().filter(|tag| reached.contains_key(*tag)).count() as u64;
@@ -281,7 +280,7 @@ impl Session {
     }
 }
 
-/// Counts on until everything is accounted for: what was given up may be late.
+/// Counts on until every session is accounted for, because given-up calls may run late.
 async fn settle(sessions: &mut [Session], log: &Path) {
     for _ in 0..600 {
         let reached = reached(log);
@@ -312,7 +311,7 @@ fn seen(answer: &Value) -> Seen {
     }
 }
 
-/// How often each tag is in the log of a server.
+/// Counts each tag in the log of a server.
 fn reached(log: &Path) -> HashMap<String, usize> {
     let text = std::fs::read_to_string(log).unwrap();
     let mut seen = HashMap::new();
@@ -324,7 +323,7 @@ fn reached(log: &Path) -> HashMap<String, usize> {
     seen
 }
 
-/// Runs all sessions to their ends, settles what was given up, and looks for calls that came twice.
+/// Runs all sessions to their ends, settles the given-up calls, and checks that no call arrived twice.
 async fn fire(
     gateway: Gateway,
     log: PathBuf,
@@ -359,9 +358,9 @@ fn limits() -> Value {
         "per_owner": { "processes": 2 * SESSIONS, "links": 4 * SESSIONS } } })
 }
 
-/// R005, R099, E34, invariants 1 to 4: a process for each of 200 sessions, some of them killed.
+/// R005, R099, E34, invariants 1 to 4: each of 200 sessions has a process. Some of the processes are killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_sees_anything_of_others_over_stdio() {
+async fn concurrent_sessions_over_stdio_are_isolated() {
     let mut random = Random::for_test();
     let (mark, folder) = (mark("fire"), tempfile::TempDir::new().unwrap());
     let log = folder.path().join("log");
@@ -382,9 +381,9 @@ async fn nobody_sees_anything_of_others_over_stdio() {
     gone(&mark).await;
 }
 
-/// The same over HTTP: a server that forgets some sessions, and loses some answers on the way.
+/// The server forgets some sessions, and some of its answers are lost on the way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_sees_anything_of_others_over_http() {
+async fn concurrent_sessions_over_http_are_isolated() {
     let mut random = Random::for_test();
     let folder = tempfile::TempDir::new().unwrap();
     let log = folder.path().join("log");
@@ -406,8 +405,8 @@ async fn nobody_sees_anything_of_others_over_http() {
     });
     let plans = plans.collect();
     let sessions = fire(gateway, log, plans, random).await;
-    // A session that hung up may have been forgotten meanwhile: it hears of it on its next call, unless its client
-    // hung up on that.
+    // A session whose client disconnected may have been forgotten meanwhile. Its next call reports that, unless the
+    // client disconnects again.
     let heard: usize = sessions.iter().map(|session| session.losses + session.unheard).sum();
     let silent: usize = sessions.iter().map(|session| session.given_up.len()).sum();
     assert!(heard <= 20 && heard + silent >= 20, "{heard} losses were heard of");

@@ -1,5 +1,5 @@
-//! Attacks on the place where a request ends: a proxy that reads it elsewhere would let one client send requests in the
-//! name of another. Only sockets are used here, so the tables hold for any implementation of HTTP/1.1 behind them.
+//! Attacks on the boundary between requests: if a proxy sees another boundary, one client could send requests in the
+//! name of another. The tests use only sockets, so the tables hold for any implementation of HTTP/1.1.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -11,7 +11,7 @@ use tokio::{
 };
 use world::{Gateway, LONG, mark, stdio};
 
-/// Bodies in chunks that cannot be parsed. Each ends in what looks like the end of a body in chunks.
+/// Chunked bodies that cannot be parsed. Each ends like a valid chunked body.
 const BROKEN_CHUNKS: [(&str, &[u8]); 33] = [
     ("size line ended by LF", b"1\n0\r\n\r\n"),
     ("size with a letter", b"1g\r\n0\r\n\r\n"),
@@ -48,7 +48,7 @@ const BROKEN_CHUNKS: [(&str, &[u8]); 33] = [
     ("trailer in two lines", b"0\r\nx: y\r\n z\r\n\r\n"),
 ];
 
-/// Header lines that say in two ways, or in none, where the body ends. The body is that of [`EMPTY_CHUNKS`].
+/// Headers that are ambiguous about the end of the body. The body is [`EMPTY_CHUNKS`].
 const AMBIGUOUS_HEADERS: [(&str, &[u8]); 46] = [
     ("two equal lengths", b"content-length: 5\r\ncontent-length: 5\r\n"),
     ("two lengths", b"content-length: 0\r\ncontent-length: 5\r\n"),
@@ -98,7 +98,7 @@ const AMBIGUOUS_HEADERS: [(&str, &[u8]); 46] = [
     ("two hosts", b"host: localhost\r\ncontent-length: 5\r\n"),
 ];
 
-/// First lines of requests that are none.
+/// Invalid request lines.
 const BROKEN_LINES: [(&str, &[u8]); 11] = [
     ("two spaces", b"POST  /mcp/test HTTP/1.1\r\n"),
     ("tabs", b"POST\t/mcp/test\tHTTP/1.1\r\n"),
@@ -118,7 +118,7 @@ const EMPTY_CHUNKS: &[u8] = b"0\r\n\r\n";
 /// Last request of a connection that is still open.
 const LAST: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
-/// Answer of a server.
+/// Response of the gateway.
 #[derive(Debug)]
 struct Response {
     status: u16,
@@ -126,10 +126,10 @@ struct Response {
     body: String,
 }
 
-/// Client of a server with a counter, whose requests are to be smuggled.
+/// Client with a counter, whose requests the attacker tries to smuggle.
 struct Victim<'a> {
     gateway: &'a Gateway,
-    /// How it says who it is.
+    /// User in `X-Forwarded-User`, if the gateway trusts a proxy.
     user: Option<&'static str>,
     session: String,
     /// Calls of the counter so far.
@@ -150,7 +150,7 @@ impl<'a> Victim<'a> {
         victim
     }
 
-    /// A whole request that counts.
+    /// Returns a complete request that counts.
     fn request(&self) -> Vec<u8> {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": { "name": "count", "arguments": {} } });
@@ -166,7 +166,7 @@ impl<'a> Victim<'a> {
         .into_bytes()
     }
 
-    /// Counts, and so learns whether anybody else did.
+    /// Counts once, and so checks that no other request did.
     async fn expect_untouched(&mut self, attack: &str) {
         self.counted += 1;
         let responses = exchange(self.gateway, &[&self.request(), LAST].concat()).await;
@@ -182,14 +182,14 @@ async fn connect(gateway: &Gateway) -> TcpStream {
     socket
 }
 
-/// All responses to these bytes, until the server closes the connection.
+/// Sends these bytes and returns all responses until the gateway closes the connection.
 async fn exchange(gateway: &Gateway, bytes: &[u8]) -> Vec<Response> {
     let mut socket = connect(gateway).await;
     socket.write_all(bytes).await.unwrap();
     rest(&mut socket).await
 }
 
-/// All responses that come before the server closes the connection.
+/// Returns all responses until the gateway closes the connection.
 async fn rest(socket: &mut TcpStream) -> Vec<Response> {
     let mut said = Vec::new();
     let read = tokio::time::timeout(LONG, socket.read_to_end(&mut said)).await;
@@ -215,13 +215,13 @@ fn responses(mut said: &str) -> Vec<Response> {
     all
 }
 
-/// The attacker's request up to the headers that say where its body ends.
+/// Returns the attacker's request up to its framing headers.
 fn attacker(user: Option<&str>) -> Vec<u8> {
     let user = user.map(|user| format!("x-forwarded-user: {user}\r\n")).unwrap_or_default();
     format!("POST /mcp/test HTTP/1.1\r\nhost: localhost\r\n{user}").into_bytes()
 }
 
-/// Sends an attack with a request of the victim behind it. There is one answer, and nothing behind it.
+/// Sends an attack followed by a request of the victim. Expects exactly one response.
 async fn expect_refusal(victim: &mut Victim<'_>, attack: &str, parts: &[&[u8]]) {
     let bytes = [&parts.concat()[..], &victim.request(), LAST].concat();
     let all = exchange(victim.gateway, &bytes).await;
@@ -242,7 +242,7 @@ async fn broken_chunk_closes_the_connection() {
     }
 }
 
-/// R062: the same holds if the broken chunk comes long after the head, and what is behind it later still.
+/// R062: so does a broken chunk long after the head, with the smuggled request later still.
 #[tokio::test]
 async fn broken_chunk_that_comes_late_closes_the_connection() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("late-chunk"), &[]) })).await;
@@ -251,12 +251,12 @@ async fn broken_chunk_that_comes_late_closes_the_connection() {
         let mut socket = connect(&gateway).await;
         let framing = b"expect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n";
         socket.write_all(&[&attacker(None), &framing[..]].concat()).await.unwrap();
-        // It is read from here on.
+        // The gateway reads the body from here on.
         let mut go_on = [0; 25];
         tokio::time::timeout(LONG, socket.read_exact(&mut go_on)).await.unwrap().unwrap();
         assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
         for byte in body.iter().chain(&victim.request()) {
-            // It may be refused before its end.
+            // The gateway may refuse it before its end.
             if socket.write_all(&[*byte]).await.is_err() {
                 break;
             }
@@ -267,7 +267,7 @@ async fn broken_chunk_that_comes_late_closes_the_connection() {
     }
 }
 
-/// R062: behind a proxy that passes bodies on as they are, nobody runs a request in the name of another.
+/// R062: behind a proxy that forwards bodies unchanged, no client runs a request as another user.
 #[tokio::test]
 async fn broken_chunk_runs_nothing_as_another_user() {
     let proxy = json!({ "header": "X-Forwarded-User", "from": ["127.0.0.0/8"] });
@@ -278,7 +278,7 @@ async fn broken_chunk_runs_nothing_as_another_user() {
         let framing = b"transfer-encoding: chunked\r\n\r\n";
         let attacker = attacker(Some("attacker"));
         expect_refusal(&mut victim, attack, &[&attacker, framing, body]).await;
-        // Nobody known: it is refused before its body is read.
+        // An unauthenticated request is refused before its body is read.
         let bytes = [&self::attacker(None)[..], framing, body, &victim.request(), LAST].concat();
         let all = exchange(&gateway, &bytes).await;
         assert_eq!(all.iter().map(|it| it.status).collect::<Vec<_>>(), [401], "{attack}: {all:?}");
@@ -286,7 +286,7 @@ async fn broken_chunk_runs_nothing_as_another_user() {
     }
 }
 
-/// R062: a head that can be read in two ways ends the connection.
+/// R062: an ambiguous head ends the connection.
 #[tokio::test]
 async fn ambiguous_head_closes_the_connection() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("ambiguous-head"), &[]) })).await;
@@ -301,7 +301,7 @@ async fn ambiguous_head_closes_the_connection() {
     }
 }
 
-/// R062: a body that is not wanted is read to its end, or the connection closes; it is never read as a request.
+/// R062: an unwanted body is read to its end, or the connection closes. It is never read as a request.
 #[tokio::test]
 async fn unwanted_body_is_not_read_as_a_request() {
     let servers = json!({ "test": stdio(&mark("unwanted-body"), &[]) });
@@ -320,7 +320,7 @@ async fn unwanted_body_is_not_read_as_a_request() {
         (200, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n"),
         (405, "OPTIONS /mcp/test HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"),
     ] {
-        // Larger than `limits.body`, than twice that, and than all that is read of what nobody wants.
+        // Larger than `limits.body`, than twice that, and than the limit for discarding an unwanted body.
         for (size, too_large) in [(600, false), (1_500, true), (4_000, true), (200_000, true)] {
             let mut body = vec![b'\n'; size];
             let request = victim.request();
@@ -335,7 +335,7 @@ async fn unwanted_body_is_not_read_as_a_request() {
                 let attack = format!("{head}{framing} with {size} bytes");
                 let mut socket = connect(&gateway).await;
                 let bytes = [head.as_bytes(), framing.as_bytes(), body, LAST].concat();
-                // It may be refused before its end.
+                // The gateway may refuse it before its end.
                 let _ = socket.write_all(&bytes).await;
                 let all = rest(&mut socket).await;
                 assert_eq!(all[0].status, status, "{attack}: {all:?}");
@@ -347,8 +347,8 @@ async fn unwanted_body_is_not_read_as_a_request() {
     }
 }
 
-/// R062: who is refused while it waits for a word, or sends nothing for too long, does not send a request instead of the
-/// rest.
+/// R062: a client that is refused while it waits for `100 Continue`, or after it sent nothing for too long, cannot
+/// send a request in place of the rest of the body.
 #[tokio::test]
 async fn rest_of_a_refused_body_is_not_read_as_a_request() {
     let servers = json!({ "test": stdio(&mark("rest-of-body"), &[]) });

@@ -1,4 +1,4 @@
-//! What clients asked to hear reaches them, whichever link they get.
+//! Notifications that clients subscribed to arrive over whichever link they get.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -11,8 +11,8 @@ use world::{Client, Gateway, LONG, gone, mark, stdio, until};
 
 const RESOURCE: &str = "test://count";
 
-/// What is heard of a change. The server tells of its list first, always, so the list of the next change is
-/// where the first one ends.
+/// Returns the notifications of one change. The server always reports its list first, so the list of the second change
+/// marks the end of the first.
 async fn heard(gateway: &Gateway, by: &Client, events: &mut Events) -> Vec<String> {
     by.text(gateway, "notify").await;
     by.text(gateway, "notify").await;
@@ -30,7 +30,7 @@ async fn hears_updates(gateway: &Gateway, client: &Client, events: &mut Events) 
     heard(gateway, client, events).await.iter().any(|it| it == UPDATED)
 }
 
-/// Goes on after a loss, which is heard, too: a warning is the last of it.
+/// Continues after a loss. The loss is also sent on the stream, as a warning at its end.
 async fn after_the_loss(gateway: &Gateway, client: &Client, events: &mut Events) {
     let told = client.call(gateway, "count", json!({})).await;
     assert_eq!(told["result"]["isError"], true, "{told}");
@@ -43,7 +43,7 @@ async fn after_the_loss(gateway: &Gateway, client: &Client, events: &mut Events)
     assert_eq!(client.text(gateway, "count").await, "1");
 }
 
-/// Kills all that carry this word.
+/// Kills all processes that carry this mark.
 async fn kill(mark: &str) {
     for pid in processes::with_token(mark) {
         std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
@@ -56,25 +56,25 @@ async fn subscribe(gateway: &Gateway, client: &Client) {
     assert_eq!(done["result"], json!({}), "{done}");
 }
 
-/// E32: a client that listens hears a link that another session opened, once it uses it.
+/// E32: a listening client that uses a link which another session opened gets the notifications of that link.
 #[tokio::test]
-async fn who_listens_hears_a_link_that_others_opened() {
+async fn listening_client_gets_notifications_of_a_shared_link() {
     let mark = mark("ear");
     let mut server = stdio(&mark, &[]);
     server["stayput"] = json!({ "isolation": "shared" });
     let gateway = Gateway::start(json!({ "test": server })).await;
     let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
-    let mut ear = bob.get(&gateway, None).await.events();
-    ear.next().await.unwrap();
+    let mut stream = bob.get(&gateway, None).await.events();
+    stream.next().await.unwrap();
     assert_eq!(ann.text(&gateway, "count").await, "1");
     assert_eq!(bob.text(&gateway, "count").await, "2");
-    heard(&gateway, &ann, &mut ear).await;
+    heard(&gateway, &ann, &mut stream).await;
 }
 
-/// What is subscribed to is subscribed to again, at a new process and by a new gateway; what was
-/// unsubscribed from is not.
+/// The gateway repeats subscriptions at a new process, also after a restart of the gateway. It does not repeat
+/// cancelled ones.
 #[tokio::test]
-async fn subscriptions_outlive_the_process_they_were_made_with() {
+async fn subscriptions_outlive_their_process() {
     let mark = mark("subscribed");
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -83,29 +83,29 @@ async fn subscriptions_outlive_the_process_they_were_made_with() {
         client.request(gateway, method, params.clone()).await["result"].clone()
     };
     assert_eq!(ask(&gateway, "resources/subscribe").await, json!({}));
-    let mut ear = client.get(&gateway, None).await.events();
-    assert!(hears_updates(&gateway, &client, &mut ear).await);
+    let mut stream = client.get(&gateway, None).await.events();
+    assert!(hears_updates(&gateway, &client, &mut stream).await);
     kill(&mark).await;
-    after_the_loss(&gateway, &client, &mut ear).await;
-    assert!(hears_updates(&gateway, &client, &mut ear).await);
+    after_the_loss(&gateway, &client, &mut stream).await;
+    assert!(hears_updates(&gateway, &client, &mut stream).await);
     gateway.kill();
     gone(&mark).await;
     gateway.restart().await;
-    let mut ear = client.get(&gateway, None).await.events();
-    after_the_loss(&gateway, &client, &mut ear).await;
-    assert!(hears_updates(&gateway, &client, &mut ear).await);
+    let mut stream = client.get(&gateway, None).await.events();
+    after_the_loss(&gateway, &client, &mut stream).await;
+    assert!(hears_updates(&gateway, &client, &mut stream).await);
     assert_eq!(ask(&gateway, "resources/unsubscribe").await, json!({}));
     gateway.kill();
     gone(&mark).await;
     gateway.restart().await;
-    let mut ear = client.get(&gateway, None).await.events();
-    after_the_loss(&gateway, &client, &mut ear).await;
-    assert!(!hears_updates(&gateway, &client, &mut ear).await);
+    let mut stream = client.get(&gateway, None).await.events();
+    after_the_loss(&gateway, &client, &mut stream).await;
+    assert!(!hears_updates(&gateway, &client, &mut stream).await);
 }
 
-/// E32: a link that several clients use tells of what one of them wants to hear of, until the last of them leaves.
+/// E32: a subscription on a shared link stays until the last client that wants it leaves.
 #[tokio::test]
-async fn subscriptions_are_given_up_with_the_last_who_wants_them() {
+async fn subscription_ends_with_its_last_subscriber() {
     let mark = mark("given-up");
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut server = stdio(&mark, &["--log", log.path().to_str().unwrap()]);
@@ -116,25 +116,26 @@ async fn subscriptions_are_given_up_with_the_last_who_wants_them() {
     for client in [&ann, &bob, &eve] {
         subscribe(&gateway, client).await;
     }
-    let mut ear = bob.get(&gateway, None).await.events();
-    assert!(hears_updates(&gateway, &bob, &mut ear).await);
-    // Who does not want it any more takes it from nobody else.
+    let mut stream = bob.get(&gateway, None).await.events();
+    assert!(hears_updates(&gateway, &bob, &mut stream).await);
+    // A client that unsubscribes does not affect the others.
     let params = json!({ "uri": RESOURCE });
     let done = ann.request(&gateway, "resources/unsubscribe", params).await;
     assert_eq!(done["result"], json!({}), "{done}");
-    assert!(hears_updates(&gateway, &bob, &mut ear).await);
+    assert!(hears_updates(&gateway, &bob, &mut stream).await);
     let said = || std::fs::read_to_string(log.path()).unwrap();
     let given_up = || said().matches("resources/unsubscribe").count();
     assert_eq!(given_up(), 1, "by Ann herself");
     assert_eq!(eve.delete(&gateway).await, 200);
-    assert!(hears_updates(&gateway, &bob, &mut ear).await);
+    assert!(hears_updates(&gateway, &bob, &mut stream).await);
     assert_eq!(bob.delete(&gateway).await, 200);
     until("end of the subscription", || given_up() > 1).await;
     assert_eq!(ann.text(&gateway, "count").await, "1", "the link goes on");
     assert_eq!(given_up(), 2, "{}", said());
 }
 
-/// A server behind a filter that holds up `logging/setLevel` until the file `go` is there, and says so by `held`.
+/// Server behind a filter that holds `logging/setLevel` back until the file `go` exists. The file `held` shows that it
+/// waits.
 fn held_up(mark: &str, folder: &Path) -> Value {
     let server = stdio(mark, &[]);
     let script = r#"while IFS= read -r line; do
@@ -148,10 +149,9 @@ fn held_up(mark: &str, folder: &Path) -> Value {
     json!({ "command": "sh", "args": args, "env": { "FOLDER": folder } })
 }
 
-/// E32: what a client subscribed to is told to a new process, also if the client that made it start hangs up
-/// while it is told.
+/// E32: a new process gets the subscriptions of a client, even if the client that started it disconnects meanwhile.
 #[tokio::test]
-async fn subscriptions_outlive_a_client_that_hangs_up_meanwhile() {
+async fn subscriptions_outlive_a_client_that_disconnects() {
     let mark = mark("hung-up");
     let folder = tempfile::tempdir().unwrap();
     let (go, held) = (folder.path().join("go"), folder.path().join("held"));
@@ -175,10 +175,10 @@ async fn subscriptions_outlive_a_client_that_hangs_up_meanwhile() {
         }
         () = until("held line", || held.exists()) => {}
     }
-    // That the client is gone is seen a moment later. A longer one would change nothing.
+    // The gateway notices the disconnect a moment later. A longer pause would change nothing.
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     std::fs::write(&go, "").unwrap();
-    let mut ear = client.get(&gateway, None).await.events();
-    after_the_loss(&gateway, &client, &mut ear).await;
-    assert!(hears_updates(&gateway, &client, &mut ear).await);
+    let mut stream = client.get(&gateway, None).await.events();
+    after_the_loss(&gateway, &client, &mut stream).await;
+    assert!(hears_updates(&gateway, &client, &mut stream).await);
 }

@@ -1,4 +1,4 @@
-//! Which session a client of HTTP means, from outside: real clients, real servers, processes counted.
+//! Sessions of HTTP clients, identified end to end: real clients, real servers, processes counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 #[path = "identify/ends.rs"]
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use stayput_testkit::processes;
 use world::{Client, Gateway, LONG, gone, mark, stdio};
 
-/// A call of a tool with headers, arguments and `_meta` of its own.
+/// Calls a tool with these headers, arguments and `_meta`.
 async fn call(
     gateway: &Gateway,
     client: &Client,
@@ -31,7 +31,7 @@ async fn call(
     answer
 }
 
-/// An id that was not used before.
+/// Returns an unused id.
 fn next() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -51,7 +51,7 @@ async fn count(
     text(&call(gateway, client, headers, ("count", json!({}), meta)).await).to_owned()
 }
 
-/// The count after a loss. That it was told is noted behind the answer, so it may be told once more.
+/// Returns the count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once more.
 async fn count_after_a_loss(gateway: &Gateway, client: &Client, meta: &Value) -> String {
     for _ in 0..1_500 {
         let answer = call(gateway, client, &[], ("count", json!({}), meta.clone())).await;
@@ -63,13 +63,13 @@ async fn count_after_a_loss(gateway: &Gateway, client: &Client, meta: &Value) ->
     panic!("the loss is told without end");
 }
 
-/// The same server, with a choice of its own.
+/// Returns the server entry with these options.
 fn with(mut server: Value, choices: Value) -> Value {
     server["stayput"] = choices;
     server
 }
 
-/// R146, R168: a host that puts all its chats on one connection gets a session for each.
+/// R146, R168: a host that sends all its chats over one connection gets a session for each chat.
 #[tokio::test]
 async fn each_chat_of_one_connection_has_its_own_state() {
     let mark = mark("chats");
@@ -92,7 +92,7 @@ async fn each_chat_of_one_connection_has_its_own_state() {
         }
     }
     assert_eq!(processes::with_token(&mark).len(), hints.len());
-    // The chat goes on over another connection, and the first one's goodbye does not end it.
+    // The chat continues over another connection. `DELETE` on the first connection does not end it.
     let other = gateway.client("test").await;
     assert_eq!(count(&gateway, &other, &[], hints[0].clone()).await, "3");
     assert_eq!(client.delete(&gateway).await, 200);
@@ -100,7 +100,7 @@ async fn each_chat_of_one_connection_has_its_own_state() {
     assert_eq!(count(&gateway, &other, &[], json!({})).await, "1", "its own session is new");
 }
 
-/// R019, invariant 4: parallel first calls of one chat, on one connection and on several: one process.
+/// R019, invariant 4: parallel first calls of one chat start one process, on one connection and on several.
 #[tokio::test]
 async fn parallel_first_calls_of_a_chat_start_one_process() {
     let mark = mark("meet");
@@ -115,9 +115,9 @@ async fn parallel_first_calls_of_a_chat_start_one_process() {
     assert_eq!(processes::with_token(&mark).len(), 1);
 }
 
-/// Explicit names: header, `_meta`, path, a configured header; each finds what another one made.
+/// Explicit names: header, `_meta`, path and a configured header. Each finds the session that another one opened.
 #[tokio::test]
-async fn a_name_leads_to_its_session_by_every_carrier() {
+async fn name_identifies_its_session_by_every_source() {
     let mark = mark("names");
     let settings = json!({ "identify": { "also": ["header:X-Chat", "meta:chat"] } });
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
@@ -133,13 +133,13 @@ async fn a_name_leads_to_its_session_by_every_carrier() {
     assert_eq!(count(&gateway, &on_path, &[], json!({})).await, "3");
     let arguments = ("count", json!({ "session_id": "key:my chat" }), json!({}));
     assert_eq!(text(&call(&gateway, &client, &[], arguments).await), "4");
-    // A connection that is made on such a path leads there by itself, also without the path.
+    // A connection opened on such a path uses that session by default, also without the path.
     let named = gateway.client("test/~my%20chat").await;
     let plain = Client { server: "test".into(), id: named.id.clone(), greeting: json!({}) };
     assert_eq!(count(&gateway, &plain, &[], json!({})).await, "5");
     assert_eq!(named.delete(&gateway).await, 200);
     assert_eq!(count(&gateway, &client, &header, json!({})).await, "6", "its name outlives it");
-    // Conversation ids where the operator says that they are.
+    // Conversation ids from the configured sources.
     for n in ["1", "2"] {
         assert_eq!(count(&gateway, &client, &[("x-chat", "7")], json!({})).await, n);
         assert_eq!(count(&gateway, &client, &[], json!({ "chat": "7" })).await, n);
@@ -149,7 +149,7 @@ async fn a_name_leads_to_its_session_by_every_carrier() {
         "2",
         "empty is nothing"
     );
-    // A name goes before a hint, a hint before the connection.
+    // An explicit name takes precedence over a hint, and a hint over the connection.
     let both = json!({ "threadId": "t", "dev.stayput/session": "key:my chat" });
     assert_eq!(count(&gateway, &client, &[], both).await, "7");
     let refused =
@@ -162,9 +162,9 @@ async fn a_name_leads_to_its_session_by_every_carrier() {
     assert_eq!(processes::with_token(&mark).len(), 4, "what is refused starts nothing");
 }
 
-/// E39: nothing of it reaches the server, and every other byte does as it was written.
+/// E39: the session name does not reach the server. All other bytes reach it unchanged.
 #[tokio::test]
-async fn the_server_sees_its_own_arguments_only() {
+async fn server_gets_only_its_own_arguments() {
     let mark = mark("bytes");
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
     let gateway = Gateway::start(json!({ "test": server })).await;
@@ -185,9 +185,9 @@ async fn the_server_sees_its_own_arguments_only() {
     }
 }
 
-/// E30, R149: a handle that nobody gave out is told as a tool's error, and starts nothing.
+/// E30, R149: a handle that was never issued is answered with a tool error, and starts nothing.
 #[tokio::test]
-async fn an_unknown_session_is_a_tool_error_with_a_way_out() {
+async fn unknown_session_is_a_tool_error_with_advice() {
     let mark = mark("unknown");
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
     let gateway = Gateway::start(json!({ "test": server })).await;
@@ -208,9 +208,10 @@ async fn an_unknown_session_is_a_tool_error_with_a_way_out() {
     }
 }
 
-/// Invariant 3: a chat whose session expired is told so, and then begins afresh; a handle is over.
+/// Invariant 3: a chat whose session expired gets an error once and then a new session. An expired handle stays
+/// expired.
 #[tokio::test]
-async fn an_expired_session_is_told_by_every_name() {
+async fn expired_session_is_reported_for_every_name() {
     let mark = mark("over");
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
     let settings = json!({ "expiry": { "idle": "6s" } });
@@ -231,9 +232,9 @@ async fn an_expired_session_is_told_by_every_name() {
     assert!(text(&over).contains("expired after 6 s idle"), "{over}");
 }
 
-/// A connection whose session has a name goes on with whatever session has that name by now.
+/// A connection whose session has a name continues with the session that now has that name.
 #[tokio::test]
-async fn a_connection_on_a_name_outlives_its_session() {
+async fn connection_on_a_name_outlives_its_session() {
     let mark = mark("again");
     let settings = json!({ "expiry": { "idle": "6s" } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;
@@ -246,9 +247,9 @@ async fn a_connection_on_a_name_outlives_its_session() {
     assert_eq!(count(&gateway, &plain, &[], json!({})).await, "2");
 }
 
-/// R150–R155: what a model sees on a legacy connection with handles, and what it can do with it.
+/// R150–R155: session tools and handle arguments that a model sees and uses on a legacy connection.
 #[tokio::test]
-async fn a_model_can_start_use_and_end_sessions() {
+async fn model_starts_uses_and_ends_sessions() {
     let mark = mark("model");
     let server =
         with(stdio(&mark, &[]), json!({ "handles": "always", "tools": { "allow": ["count"] } }));
@@ -278,19 +279,19 @@ async fn a_model_can_start_use_and_end_sessions() {
     assert_eq!(ended["result"]["structuredContent"]["ended"], true, "{ended}");
     let over = ("count", json!({ "session_id": handles[0] }), json!({}));
     assert!(text(&call(&gateway, &client, &[], over).await).contains("was ended"));
-    // Its own session ends, too, and the connection goes on with a new one.
+    // The session of the connection can be ended, too. The connection continues with a new one.
     assert_eq!(count(&gateway, &client, &[], json!({})).await, "1");
     call(&gateway, &client, &[], ("session_end", json!({}), json!({}))).await;
     assert_eq!(count(&gateway, &client, &[], json!({})).await, "1");
-    // Without a choice, clients whose connection is a conversation see their server as it is.
+    // By default, a client whose connection is a conversation sees the server's tools unchanged.
     let plain = gateway.client("plain").await;
     let listed = plain.request(&gateway, "tools/list", json!({})).await.to_string();
     assert!(!listed.contains("session_start") && !listed.contains("session_id"), "{listed}");
 }
 
-/// R154: a connection can be switched to another session, and is still there after a restart.
+/// R154: a connection can be switched to another session. The switch survives a restart.
 #[tokio::test]
-async fn a_connection_is_switched_and_stays_so() {
+async fn switched_connection_stays_switched() {
     let mark = mark("switch");
     let settings = json!({ "session_tools": "all" });
     let server =
@@ -315,7 +316,7 @@ async fn a_connection_is_switched_and_stays_so() {
     let listed = call(&gateway, &client, &[], ("session_list", json!({}), json!({}))).await;
     let sessions = listed["result"]["structuredContent"]["sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 2, "{listed}");
-    // Anybody could be asking.
+    // Without authentication, any client could ask.
     let id = ("session_list", json!({ "session": sessions[0]["session"] }), json!({}));
     let refused = call(&gateway, &client, &[], id).await;
     assert!(text(&refused).contains("authenticated"), "{refused}");
@@ -328,9 +329,9 @@ async fn a_connection_is_switched_and_stays_so() {
     );
 }
 
-/// DELETE ends what the connection alone knew, and nothing that was named elsewhere.
+/// `DELETE` ends the sessions that only this connection knew. It does not end sessions with another name.
 #[tokio::test]
-async fn a_goodbye_ends_only_what_nobody_else_knows() {
+async fn delete_ends_only_sessions_without_another_name() {
     let mark = mark("goodbye");
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
     let settings = json!({ "session_tools": "all" });
@@ -351,7 +352,7 @@ async fn a_goodbye_ends_only_what_nobody_else_knows() {
     assert_eq!(processes::with_token(&mark).len(), 2, "its own session has ended");
     assert_eq!(count(&gateway, &ann, &[], hinted).await, "2", "the chat goes on");
     assert_eq!(count(&gateway, &ann, &[], json!({})).await, "2");
-    // Nor what a handle leads to.
+    // A session with a handle is not ended either.
     let started = call(&gateway, &ann, &[], ("session_start", json!({}), json!({}))).await;
     let handle = started["result"]["structuredContent"]["session_id"].as_str().unwrap().to_owned();
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
@@ -366,9 +367,9 @@ async fn a_goodbye_ends_only_what_nobody_else_knows() {
     assert_eq!(text(&call(&gateway, &ann, &[], by_handle).await), "2");
 }
 
-/// R156, E29, E40: without any name nothing runs; the answer says how to go on, and that works.
+/// R156, E29, E40: a call without any name does not run. The answer offers a session, and the offer works.
 #[tokio::test]
-async fn a_call_without_a_session_is_offered_one() {
+async fn call_without_a_session_is_offered_one() {
     let mark = mark("offer");
     let settings = json!({ "identify": { "connection": false } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;
@@ -384,7 +385,7 @@ async fn a_call_without_a_session_is_offered_one() {
     }
     let listed = client.request(&gateway, "tools/list", json!({})).await.to_string();
     assert!(listed.contains("session_start"), "who has no other way gets handles");
-    // What has no argument for a handle runs on a process of its own, which ends with it.
+    // A method without an argument for a handle runs on an ephemeral process.
     let read = client.request(&gateway, "prompts/get", json!({ "name": "greeting" })).await;
     assert!(read.get("result").or(read.get("error")).is_some(), "{read}");
     for _ in 0..1_500 {
@@ -396,9 +397,9 @@ async fn a_call_without_a_session_is_offered_one() {
     panic!("still there: {:?}", processes::with_token(&mark));
 }
 
-/// Minted: the call runs, and its answer brings the handle, also when it comes on a stream.
+/// With `mint` the call runs, and its answer brings the handle, also on a stream.
 #[tokio::test]
-async fn a_minted_session_comes_back_with_its_answer() {
+async fn minted_session_is_returned_with_the_answer() {
     let mark = mark("mint");
     let settings = json!({ "identify": { "connection": false }, "unidentified": "mint" });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;
@@ -418,9 +419,9 @@ async fn a_minted_session_comes_back_with_its_answer() {
     assert_eq!(processes::with_token(&mark).len(), 2);
 }
 
-/// R044–R047: with cookies on, a client needs no `Mcp-Session-Id`.
+/// R044–R047: with cookies enabled, a client needs no `Mcp-Session-Id`.
 #[tokio::test]
-async fn a_cookie_is_as_good_as_an_id() {
+async fn cookie_replaces_the_session_id() {
     let mark = mark("cookie");
     let settings = json!({ "identify": { "cookie": true } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;
@@ -442,7 +443,7 @@ async fn a_cookie_is_as_good_as_an_id() {
     let nobody = [("cookie", "mcp_session_id=sp_nobody")];
     assert_eq!(gateway.post("test", &nobody, &body.to_string()).await.status, 404);
     assert_eq!(gateway.post("test", &[], &body.to_string()).await.status, 400);
-    // Where it is off, it says nothing.
+    // With cookies disabled, a cookie is ignored.
     let off = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let answer = off.post("test", &[], &hello.to_string()).await;
     assert_eq!(answer.header("set-cookie"), "");
@@ -450,9 +451,9 @@ async fn a_cookie_is_as_good_as_an_id() {
     assert_eq!(off.post("test", &[("cookie", &pair)], &body.to_string()).await.status, 400);
 }
 
-/// What a server says outside of calls reaches the connection, whichever of its sessions it is about.
+/// Server messages outside of calls reach the connection, whichever of its sessions they belong to.
 #[tokio::test]
-async fn the_ear_of_a_connection_hears_all_its_chats() {
+async fn stream_of_a_connection_gets_messages_of_all_its_chats() {
     let mark = mark("ear");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -472,9 +473,9 @@ async fn the_ear_of_a_connection_hears_all_its_chats() {
     gone(&mark).await;
 }
 
-/// On a server that everybody shares there is nothing to keep apart, and nothing is added.
+/// A shared server needs no isolation, so no tools or arguments are added.
 #[tokio::test]
-async fn a_shared_server_is_left_as_it_is() {
+async fn tools_of_a_shared_server_are_unchanged() {
     let mark = mark("shared");
     let choices = json!({ "isolation": "shared", "handles": "always" });
     let server = with(stdio(&mark, &[]), choices);

@@ -1,4 +1,4 @@
-//! Losses on links that several sessions share, and calls that are sent once more.
+//! Losses on shared links, and calls that are sent again.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -20,7 +20,7 @@ fn number(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap()
 }
 
-/// The server with options of ours.
+/// Returns the server entry with these options.
 fn with(mut server: Value, options: Value) -> Value {
     server["stayput"] = options;
     server
@@ -33,10 +33,10 @@ async fn kill(mark: &str) {
     gone(mark).await;
 }
 
-/// Invariant 3: what several share is lost to each of them, and told to each once, also through a restart
-/// of the gateway; who never used it hears nothing.
+/// Invariant 3: the loss of a shared state is reported once to each session, also across a restart of the gateway. A
+/// session that never used it gets no report.
 #[tokio::test]
-async fn the_loss_of_what_several_share_is_told_to_each_once() {
+async fn shared_loss_is_reported_once_per_session() {
     for isolation in ["per-owner", "shared"] {
         let mark = mark(&format!("lost-{isolation}"));
         let server = with(stdio(&mark, &[]), json!({ "isolation": isolation }));
@@ -64,9 +64,9 @@ async fn the_loss_of_what_several_share_is_told_to_each_once() {
     }
 }
 
-/// A call that was under way tells its own session at once, and nobody is told twice.
+/// A call in flight reports the loss to its own session at once. No session gets a second report.
 #[tokio::test]
-async fn a_crash_of_what_several_share_is_told_to_each_once() {
+async fn shared_crash_is_reported_once_per_session() {
     let mark = mark("lost-crash");
     let server = with(stdio(&mark, &[]), json!({ "isolation": "shared" }));
     let gateway = Gateway::start(json!({ "test": server })).await;
@@ -80,9 +80,9 @@ async fn a_crash_of_what_several_share_is_told_to_each_once() {
     assert_eq!(number(&count(&ann, &gateway).await), "3");
 }
 
-/// What keeps nothing loses nothing.
+/// A server without state reports no loss.
 #[tokio::test]
-async fn a_server_without_state_loses_none() {
+async fn stateless_server_loses_nothing() {
     for options in [["--era", "modern"].as_slice(), &["--era", "legacy", "--stateless"]] {
         let mut server = TestServer::http(options).await;
         let shared = json!({ "url": server.url(), "stayput": { "isolation": "shared" } });
@@ -97,10 +97,10 @@ async fn a_server_without_state_loses_none() {
     }
 }
 
-/// R125, invariant 2: with `on_loss = "restart"` what surely did not run is sent once more, and its answer
-/// says what was lost; what may have run is not.
+/// R125, invariant 2: with `on_loss = "restart"` a call that certainly did not run is sent again, and its answer names
+/// the loss. A call that may have run is not sent again.
 #[tokio::test]
-async fn what_surely_did_not_run_is_sent_once_more_if_wanted() {
+async fn call_that_did_not_run_is_sent_again_if_configured() {
     let mark = mark("again");
     let server = with(stdio(&mark, &[]), json!({ "on_loss": "restart" }));
     let gateway = Gateway::start(json!({ "test": server })).await;
@@ -111,7 +111,7 @@ async fn what_surely_did_not_run_is_sent_once_more_if_wanted() {
     assert!(is_lost(&again) && number(&again) == "1", "{again}");
     let next = count(&client, &gateway).await;
     assert!(!is_lost(&next) && number(&next) == "2", "{next}");
-    // Another session, because a server that fails twice at once is left alone for a moment.
+    // A new session, because a server that fails twice in a row backs off for a moment.
     let client = gateway.client("test").await;
     assert_eq!(number(&count(&client, &gateway).await), "1");
     let crashed = client.call(&gateway, "crash", json!({})).await["result"].clone();
@@ -120,9 +120,9 @@ async fn what_surely_did_not_run_is_sent_once_more_if_wanted() {
     assert!(!is_lost(&next) && number(&next) == "1", "{next}");
 }
 
-/// The same for a server that says itself that it did not run it; at its second word it is believed.
+/// A call that the server itself refused is sent again, too. A second refusal is final.
 #[tokio::test]
-async fn what_a_server_refused_is_sent_once_more_if_wanted() {
+async fn call_that_the_server_refused_is_sent_again_if_configured() {
     let folder = tempfile::TempDir::new().unwrap();
     let log = folder.path().join("log");
     let server = TestServer::http(&["--era", "legacy", "--log", log.to_str().unwrap()]).await;
@@ -136,7 +136,7 @@ async fn what_a_server_refused_is_sent_once_more_if_wanted() {
     let again = count(&client, &gateway).await;
     assert!(is_lost(&again) && number(&again) == "1", "{again}");
     assert_eq!(number(&count(&client, &gateway).await), "2");
-    // Another session, because a server that fails twice at once is left alone for a moment.
+    // A new session, because a server that fails twice in a row backs off for a moment.
     let client = gateway.client("test").await;
     assert_eq!(number(&count(&client, &gateway).await), "1");
     server.script(&json!([forgets(1), forgets(2)])).await;
@@ -146,9 +146,9 @@ async fn what_a_server_refused_is_sent_once_more_if_wanted() {
     assert_eq!(sent, 7, "once more, and no more often");
 }
 
-/// What a process said before it ended is for whoever runs the gateway, and not for the client.
+/// The stderr of a process before its end goes to the log of the gateway, not to the client.
 #[tokio::test]
-async fn last_words_are_logged() {
+async fn stderr_tail_is_logged() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("words"), &[]) })).await;
     let client = gateway.client("test").await;
     client.call(&gateway, "stderr", json!({ "text": "the disk is full" })).await;
@@ -166,9 +166,9 @@ async fn last_words_are_logged() {
     }
 }
 
-/// A session of before is gone on with without a word to its server but the call.
+/// A resumed session sends nothing but the call to its server.
 #[tokio::test]
-async fn what_is_kept_is_not_asked_for_again() {
+async fn resumed_session_is_not_initialized_again() {
     let server = TestServer::http(&["--era", "legacy"]).await;
     let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = gateway.client("test").await;

@@ -1,4 +1,4 @@
-//! What whoever runs the gateway can see of it.
+//! Metrics, health checks and logs of the gateway.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -11,7 +11,7 @@ use stayput_testkit::mcp::send;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use world::{Gateway, gone, mark, stdio};
 
-/// Samples by name and labels, as they are written. Checks on the way that all is in order.
+/// Parses the samples by name and labels. Checks the format on the way.
 fn samples(page: &str) -> BTreeMap<String, f64> {
     let mut types: BTreeMap<&str, &str> = BTreeMap::new();
     let mut found = BTreeMap::new();
@@ -46,7 +46,7 @@ async fn numbers(gateway: &Gateway) -> BTreeMap<String, f64> {
     samples(&page(gateway).await)
 }
 
-/// Waits until a sample has a value.
+/// Waits until a sample has this value.
 async fn until(gateway: &Gateway, sample: &str, value: f64) {
     for _ in 0..1_500 {
         if numbers(gateway).await.get(sample) == Some(&value) {
@@ -61,9 +61,9 @@ fn kill(pid: &str) {
     assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
 }
 
-/// Two sessions, three calls, a killed process, one goodbye: all of it is counted, each once.
+/// Two sessions, three calls, a killed process and one `DELETE` are each counted once.
 #[tokio::test]
-async fn what_happens_is_counted() {
+async fn events_are_counted_once() {
     let mark = mark("counted");
     let servers = json!({ "test": stdio(&mark, &[]), "idle": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -71,7 +71,7 @@ async fn what_happens_is_counted() {
     let pid = ann.text(&gateway, "pid").await;
     ann.call(&gateway, "echo", json!({ "fill": "a-secret-argument" })).await;
     bob.text(&gateway, "count").await;
-    // The process that was asked what the server can do may still be on its way out.
+    // The process of the probe may still be ending.
     until(&gateway, "stayput_processes", 2.0).await;
     until(&gateway, r#"stayput_call_seconds_count{server="test"}"#, 3.0).await;
     let now = numbers(&gateway).await;
@@ -89,7 +89,7 @@ async fn what_happens_is_counted() {
         assert_eq!(now.get(sample), Some(&value), "{sample}");
     }
     kill(&pid);
-    // Several hear of it, and it is one loss.
+    // Several calls report it, but it is one loss.
     let told = futures_util::future::join(
         ann.call(&gateway, "count", json!({})),
         ann.call(&gateway, "echo", json!({})),
@@ -110,15 +110,15 @@ async fn what_happens_is_counted() {
     gone(&mark).await;
 }
 
-/// The buckets of a histogram hold each other, and the last one holds all.
+/// The buckets of a histogram are cumulative, and the last one holds all calls.
 #[tokio::test]
-async fn calls_are_timed() {
+async fn call_durations_are_measured() {
     let mark = mark("timed");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
     client.text(&gateway, "count").await;
     client.call(&gateway, "slow", json!({ "ms": 600 })).await;
-    // Of a call whose answer comes on a stream the time is noted just after it.
+    // The duration of a call that is answered on a stream is recorded just after the answer.
     until(&gateway, r#"stayput_call_seconds_count{server="test"}"#, 2.0).await;
     let now = numbers(&gateway).await;
     let bucket =
@@ -134,7 +134,7 @@ async fn calls_are_timed() {
     assert!(now[r#"stayput_call_seconds_sum{server="test"}"#] >= 0.6);
 }
 
-/// A client that comes back to another process is counted there, and so is what it lost.
+/// A client that returns after a restart is counted in the new process, and so is its loss.
 #[tokio::test]
 async fn sessions_of_an_earlier_process_are_counted() {
     let mark = mark("resumed");
@@ -150,8 +150,7 @@ async fn sessions_of_an_earlier_process_are_counted() {
     assert_eq!(now[r#"stayput_sessions_opened_total{server="test"}"#], 0.0);
 }
 
-/// The status and the body of a GET, with these headers and no others. A connection that is closed instead
-/// has the status 0.
+/// Returns status and body of a GET with these headers only. Status 0 stands for a connection that was closed instead.
 async fn get(gateway: &Gateway, path: &str, headers: &str) -> (u16, String) {
     let address = gateway.url.trim_start_matches("http://");
     let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -163,9 +162,9 @@ async fn get(gateway: &Gateway, path: &str, headers: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// Health is told to everybody, numbers are not.
+/// Health is public, metrics are not.
 #[tokio::test]
-async fn health_is_told_by_any_name() {
+async fn health_is_served_for_any_host() {
     let gateway = Gateway::start(json!({})).await;
     let foreign = "Host: evil.example.com\r\nOrigin: http://evil.example.com\r\n";
     for path in ["/healthz", "/readyz"] {
@@ -175,9 +174,9 @@ async fn health_is_told_by_any_name() {
     assert_eq!(get(&gateway, "/metrics", "Host: localhost\r\n").await.0, 200);
 }
 
-/// While it stops it says so, and takes on nothing new.
+/// A stopping gateway reports that it is not ready, and accepts nothing new.
 #[tokio::test]
-async fn a_gateway_that_stops_is_not_ready() {
+async fn stopping_gateway_is_not_ready() {
     let mark = mark("stopping");
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -185,7 +184,7 @@ async fn a_gateway_that_stops_is_not_ready() {
     let slow = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "slow", "arguments": { "ms": 8_000, "steps": 80 }, "_meta": { "progressToken": 1 } } });
     let mut events = client.send(&gateway, &slow.to_string()).await.events();
-    // What makes progress is under way.
+    // The first progress shows that the call is running.
     events.message().await.unwrap();
     let local = "Host: localhost\r\n";
     let pid = gateway.pid().to_string();
@@ -213,9 +212,9 @@ async fn a_gateway_that_stops_is_not_ready() {
     gone(&mark).await;
 }
 
-/// A line for each thing that happens to a session, with fields for programs and without secrets.
+/// Each event of a session writes a log line, with fields for programs and without secrets.
 #[tokio::test]
-async fn what_happens_is_logged() {
+async fn session_events_are_logged() {
     let mark = mark("logged");
     let (servers, json) = (json!({ "test": stdio(&mark, &[]) }), &["--log-format", "json"]);
     let mut gateway = Gateway::with_arguments(servers, json!({}), json).await;
@@ -259,9 +258,9 @@ async fn what_happens_is_logged() {
     );
 }
 
-/// A session that idles out says on which server, in a line for people.
+/// The log line of a session that idles out names the server.
 #[tokio::test]
-async fn an_end_by_itself_is_logged() {
+async fn idle_end_is_logged() {
     let mark = mark("idled");
     let expiry = json!({ "expiry": { "idle": "1s" } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), expiry).await;
@@ -283,9 +282,9 @@ mod redis {
 
     use super::*;
 
-    /// Without its store it is not ready, until the store is there again.
+    /// A gateway is not ready while its store is unreachable.
     #[tokio::test]
-    async fn a_gateway_without_its_store_is_not_ready() {
+    async fn gateway_without_its_store_is_not_ready() {
         let mut redis = Redis::start();
         let gateway = Gateway::with(json!({}), json!({ "store": redis.url() })).await;
         let local = "Host: localhost\r\n";
@@ -300,7 +299,7 @@ mod redis {
         assert!(log.contains("the store can be reached again"), "{log}");
     }
 
-    /// Waits until it is as ready as that; the lease is renewed every five seconds.
+    /// Waits until `/readyz` has this status. The lease is renewed every five seconds.
     async fn ready_with(gateway: &Gateway, status: u16) -> String {
         for _ in 0..1_200 {
             let (found, body) = get(gateway, "/readyz", "").await;
@@ -313,10 +312,10 @@ mod redis {
     }
 }
 
-/// R062: a host that connects anew for each call of a conversation does not fill the memory. Connections that are not
-/// remembered are still known.
+/// R062: a host that connects anew for each call of a conversation does not fill the memory. Connections that were
+/// dropped from memory are still known.
 #[tokio::test]
-async fn connections_of_one_session_do_not_pile_up() {
+async fn connections_of_one_session_are_pruned() {
     let mark = mark("pile");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let mut clients = Vec::new();

@@ -1,4 +1,4 @@
-//! Who may come in, and whose sessions are whose: over real sockets, with a real issuer.
+//! Authentication, and isolation between owners: over real sockets, with a real issuer.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 use stayput_testkit::mcp::{Answer, send};
 use world::{Gateway, LONG, gone, mark, stdio};
 
-/// A token and its hash, made by the program itself.
+/// Creates a token and its hash with the program itself.
 fn token(name: &str) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
     let output = command.args(["token", name, "--json"]).output().unwrap();
@@ -48,7 +48,7 @@ fn token(name: &str) -> (String, String) {
     (text("token"), text("hash"))
 }
 
-/// A client that sends the same headers with all that it says.
+/// Client that sends the same headers with every request.
 struct Somebody {
     headers: Vec<(String, String)>,
 }
@@ -66,7 +66,7 @@ impl Somebody {
         Self { headers: Vec::new() }
     }
 
-    /// One more header.
+    /// Returns a copy with one more header.
     fn and(&self, name: &str, value: &str) -> Self {
         let mut headers = self.headers.clone();
         headers.push((name.to_owned(), value.to_owned()));
@@ -91,7 +91,7 @@ impl Somebody {
         self.ask(Method::POST, url, &body.to_string()).await
     }
 
-    /// The id of a new connection.
+    /// Opens a connection and returns its id.
     async fn connect(&self, url: &str) -> String {
         let answer = self.greet(url).await;
         assert_eq!(answer.status, 200);
@@ -114,10 +114,10 @@ impl Somebody {
     }
 }
 
-/// Who has no token, or a wrong one, learns how to come in and nothing else; a new token for a name finds
-/// its sessions again; health is told to anybody.
+/// A client without a valid token learns only how to authenticate. A new token for a name finds the sessions of that
+/// name. Health is public.
 #[tokio::test]
-async fn who_has_no_token_stays_outside() {
+async fn client_without_a_token_is_refused() {
     let mark = mark("tokens");
     let ((ann, hash), (again, second)) = (token("ann"), token("ann"));
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -156,9 +156,9 @@ async fn who_has_no_token_stays_outside() {
     gone(&mark).await;
 }
 
-/// What a proxy says counts if it comes from where the proxy is, and if it says it once.
+/// The user header of a proxy counts only if it comes from the proxy's address and is there once.
 #[tokio::test]
-async fn a_proxy_says_who_it_is() {
+async fn proxy_header_names_the_owner() {
     let mark = mark("proxy");
     let servers = json!({ "test": stdio(&mark, &[]) });
     let proxy = json!({ "header": "X-Forwarded-User", "from": ["127.0.0.0/8"] });
@@ -178,9 +178,9 @@ async fn a_proxy_says_who_it_is() {
     gone(&mark).await;
 }
 
-/// A gateway that asks nobody is for this machine, unless whoever runs it says otherwise.
+/// A gateway without authentication listens only on loopback, unless its operator allows more.
 #[tokio::test]
-async fn an_open_address_needs_to_be_wanted() {
+async fn public_address_without_authentication_has_to_be_allowed() {
     let servers = json!({ "test": stdio(&mark("open"), &[]) });
     let arguments = ["--listen", "0.0.0.0:0", "--open-to-all"];
     let gateway = Gateway::with_arguments(servers.clone(), json!({}), &arguments).await;
@@ -191,9 +191,9 @@ async fn an_open_address_needs_to_be_wanted() {
     assert!(!gateway.log().contains("can be reached from other machines"), "{}", gateway.log());
 }
 
-/// Mistakes are told with their place, and no hash or token in the sentence.
+/// Mistakes are reported with their place. The message contains no hash and no token.
 #[test]
-fn a_wrong_auth_is_told() {
+fn invalid_auth_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("stayput.json");
     let hash = token("x").1;

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as it is spoken here, byte by byte.
+//! HTTP/1.1 of the gateway, byte by byte.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -16,14 +16,14 @@ async fn gateway(name: &str) -> Gateway {
     Gateway::start(json!({ "test": stdio(&mark(name), &[]) })).await
 }
 
-/// What is answered until the gateway closes the connection.
+/// Returns all that the gateway sends until it closes the connection.
 async fn said(gateway: &Gateway, parts: &[&[u8]]) -> String {
     let mut socket = connect(gateway).await;
     for part in parts {
         if socket.write_all(part).await.is_err() {
             break;
         }
-        // Apart, as far as that can be told to a network.
+        // Lets the parts arrive separately, as far as the network allows.
         tokio::task::yield_now().await;
     }
     rest(&mut socket).await
@@ -41,7 +41,7 @@ async fn rest(socket: &mut TcpStream) -> String {
     String::from_utf8(said).unwrap()
 }
 
-/// Reads until this was said.
+/// Reads until `end` was received.
 async fn until(socket: &mut TcpStream, end: &str) -> String {
     let mut said = String::new();
     while !said.ends_with(end) {
@@ -51,7 +51,7 @@ async fn until(socket: &mut TcpStream, end: &str) -> String {
     said
 }
 
-/// A call of `count`, in the chunks or with the length that `how` makes of it.
+/// Returns a call of `count`, with the framing that `how` gives to its body.
 fn count(client: &Client, id: u32, how: impl FnOnce(&str) -> String) -> String {
     let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
         "params": { "name": "count", "arguments": {} } });
@@ -80,9 +80,9 @@ fn chunked(body: &str) -> String {
     )
 }
 
-/// R062: what somebody in between could read in another way is refused, and nothing that follows it is heard.
+/// R062: a request that a proxy could parse differently is refused, and nothing after it is processed.
 #[tokio::test]
-async fn nothing_is_smuggled() {
+async fn ambiguous_request_smuggles_nothing() {
     let gateway = gateway("smuggled").await;
     let next = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for head in [
@@ -110,10 +110,10 @@ async fn nothing_is_smuggled() {
     assert!(said.starts_with("HTTP/1.1 400 ") && !said.contains("200 OK"), "{said}");
 }
 
-/// R062: who sends a drop of a body now and then does not hold a connection for as long as it likes; what
-/// comes at a human speed is taken.
+/// R062: a client that sends a few bytes of a body now and then cannot hold a connection forever. A body at typing
+/// speed is accepted.
 #[tokio::test]
-async fn a_body_that_drips_is_not_waited_for() {
+async fn slow_body_is_closed() {
     let limits = json!({ "limits": { "stall": "1s" } });
     let test = stdio(&mark("drips"), &[]);
     let gateway = Gateway::with(json!({ "test": test }), limits).await;
@@ -144,9 +144,9 @@ async fn a_body_that_drips_is_not_waited_for() {
     }
 }
 
-/// R062: what is too much is refused with what it is too much of.
+/// R062: a request over a limit is refused, and the answer names the limit.
 #[tokio::test]
-async fn there_is_a_limit_for_everything() {
+async fn request_over_a_limit_is_refused() {
     let limits = json!({ "limits": { "body": 65536 } });
     let test = stdio(&mark("limits"), &[]);
     let gateway = Gateway::with(json!({ "test": test }), limits).await;
@@ -171,9 +171,9 @@ async fn there_is_a_limit_for_everything() {
     }
 }
 
-/// Several requests at once are answered one after the other, however they are cut on their way.
+/// Pipelined requests are answered in order, however they are split.
 #[tokio::test]
-async fn requests_may_come_before_they_are_asked_for() {
+async fn pipelined_requests_are_answered_in_order() {
     let gateway = gateway("pipelined").await;
     let client = gateway.client("test").await;
     let all = [
@@ -201,9 +201,9 @@ async fn requests_may_come_before_they_are_asked_for() {
     check(&said(&gateway, &bytes).await, 4);
 }
 
-/// Who waits for a word before it sends a body gets it, unless the body is not wanted anyway.
+/// A client with `Expect: 100-continue` gets the interim response, unless its body is refused anyway.
 #[tokio::test]
-async fn who_asks_whether_to_go_on_is_told() {
+async fn expect_continue_is_answered() {
     let gateway = gateway("expects").await;
     let client = gateway.client("test").await;
     let call = count(&client, 1, |body| format!("expect: 100-continue\r\n{}", closing(body)));
@@ -220,9 +220,9 @@ async fn who_asks_whether_to_go_on_is_told() {
     assert!(said.starts_with("HTTP/1.1 404 ") && said.contains("connection: close"), "{said}");
 }
 
-/// HTTP/1.0 knows neither chunks nor, unless it says so, connections that are kept.
+/// HTTP/1.0 has no chunks, and closes connections unless it asks to keep them.
 #[tokio::test]
-async fn clients_of_http_1_0_are_served() {
+async fn http_1_0_clients_are_served() {
     let gateway = gateway("one-oh").await;
     let health = b"GET /healthz HTTP/1.0\r\n\r\n";
     let said_once = said(&gateway, &[health, health]).await;
@@ -244,9 +244,9 @@ async fn clients_of_http_1_0_are_served() {
     assert!(until(&mut socket, "\n\n").await.contains("retry: "));
 }
 
-/// A path may come with the name of the host, as through a proxy.
+/// The request target may be an absolute URL, as through a proxy.
 #[tokio::test]
-async fn a_path_may_be_a_whole_url() {
+async fn absolute_url_is_accepted_as_path() {
     let gateway = gateway("whole").await;
     let request =
         "GET http://localhost/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -254,9 +254,9 @@ async fn a_path_may_be_a_whole_url() {
     assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
 }
 
-/// E36: who comes by another name than one of this machine stays outside, however it says so.
+/// E36: a request for another host name than one of this machine is refused, in whichever form the name comes.
 #[tokio::test]
-async fn there_is_no_way_around_the_host() {
+async fn foreign_host_is_refused() {
     let gateway = gateway("names").await;
     for (path, headers, inside) in [
         ("/metrics", "host: localhost\r\n", true),
@@ -282,9 +282,9 @@ async fn there_is_no_way_around_the_host() {
     }
 }
 
-/// R062: what a client says of itself is remembered, and so has a limit.
+/// R062: the client info is stored, so its size is limited.
 #[tokio::test]
-async fn a_client_may_say_so_much_of_itself() {
+async fn size_of_client_info_is_limited() {
     let gateway = gateway("wordy").await;
     for (length, works) in [(1_000, true), (100_000, false)] {
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {

@@ -1,4 +1,4 @@
-//! A configuration that changes while the gateway runs.
+//! Configuration changes while the gateway runs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -26,7 +26,7 @@ fn is_lost(result: &Value) -> bool {
     result["_meta"]["dev.stayput/state"]["state"] == "lost"
 }
 
-/// Whether a call was told that its server is configured otherwise.
+/// Returns whether a call failed with a loss because the configuration of its server changed.
 fn is_reconfigured(result: &Value) -> bool {
     let text = result["content"][0]["text"].as_str().unwrap();
     is_lost(result) && result["isError"] == true && text.contains("its configuration changed")
@@ -41,7 +41,7 @@ async fn reloads(gateway: &Gateway, outcome: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {sample} in {page}")).parse().unwrap()
 }
 
-/// Waits until a configuration was read anew, with this outcome, so often.
+/// Waits until the configuration was reloaded this many times with this outcome.
 async fn reloaded(gateway: &Gateway, outcome: &str, times: u64) {
     for _ in 0..1_500 {
         if reloads(gateway, outcome).await >= times {
@@ -52,10 +52,10 @@ async fn reloaded(gateway: &Gateway, outcome: &str, times: u64) {
     panic!("not {outcome} {times} times: {}", gateway.log());
 }
 
-/// E27: what is configured as before keeps its process and its state; what is configured otherwise begins
-/// afresh, and its client is told why; what is removed says so; what is added is there.
+/// E27: an unchanged server keeps its process and state. A changed server starts anew, and its client gets the reason.
+/// A removed server is reported as such. An added server is available.
 #[tokio::test]
-async fn each_server_goes_its_own_way() {
+async fn each_server_is_reloaded_on_its_own() {
     let (kept, changed, removed) = (mark("rl-kept"), mark("rl-changed"), mark("rl-removed"));
     let gateway = Gateway::start(json!({
         "kept": stdio(&kept, &[]), "changed": stdio(&changed, &[]), "removed": stdio(&removed, &[]),
@@ -92,7 +92,7 @@ async fn each_server_goes_its_own_way() {
     gone(&removed).await;
     let log = gateway.log();
     assert!(log.contains("(added: added; changed: changed; removed: removed)"), "{log}");
-    // Back again: nothing is silent, whatever way it went.
+    // Back to the first configuration: each loss is reported again.
     gateway.configure(json!({
         "kept": stdio(&kept, &[]), "changed": stdio(&changed, &[]), "removed": stdio(&removed, &[]),
     }));
@@ -104,9 +104,9 @@ async fn each_server_goes_its_own_way() {
     assert_eq!(number(&count(&one, &gateway).await), "3");
 }
 
-/// Invariant 3, on what several share: each is told, also if the server was away in between.
+/// Invariant 3, on shared links: each session gets a report, also if the server was removed in between.
 #[tokio::test]
-async fn what_several_share_is_lost_to_each() {
+async fn change_of_a_shared_server_is_reported_to_each_session() {
     let shared = |mark: &str| {
         let mut server = stdio(mark, &[]);
         server["stayput"] = json!({ "isolation": "shared" });
@@ -117,7 +117,7 @@ async fn what_several_share_is_lost_to_each() {
     let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
     assert_eq!(number(&count(&ann, &gateway).await), "1");
     assert_eq!(number(&count(&bob, &gateway).await), "2");
-    // Away and there again: it has no generation behind it, and is another all the same.
+    // Removed and added again: it has no earlier generation, and still counts as another server.
     gateway.configure(json!({}));
     reloaded(&gateway, "applied", 1).await;
     gone(&first).await;
@@ -137,10 +137,9 @@ async fn what_several_share_is_lost_to_each() {
     assert_eq!(number(&count(&bob, &gateway).await), "2");
 }
 
-/// A call that is under way ends on the server that it was sent to; what comes meanwhile waits for that, and
-/// is not sent there.
+/// A call in flight ends on the server that it was sent to. Later calls wait for that, and are not sent there.
 #[tokio::test]
-async fn a_call_in_flight_ends_where_it_began() {
+async fn call_in_flight_ends_where_it_began() {
     let (old, new) = (mark("rl-drain"), mark("rl-drained"));
     let gateway = Gateway::start(json!({ "test": stdio(&old, &[]) })).await;
     let client = gateway.client("test").await;
@@ -162,9 +161,9 @@ async fn a_call_in_flight_ends_where_it_began() {
     gone(&old).await;
 }
 
-/// A session of an HTTP server that is configured otherwise is not gone on with, and the server is told.
+/// The session of a changed HTTP server is ended there and not resumed. Its client gets a loss.
 #[tokio::test]
-async fn a_session_over_http_is_reconfigured_too() {
+async fn changed_http_server_loses_its_session() {
     let server = TestServer::http(&["--era", "legacy"]).await;
     let entry = |key: &str| json!({ "url": server.url(), "headers": { "X-Key": key } });
     let gateway = Gateway::start(json!({ "test": entry("a") })).await;
@@ -179,9 +178,9 @@ async fn a_session_over_http_is_reconfigured_too() {
     assert_eq!(number(&count(&client, &gateway).await), "1");
 }
 
-/// What is wrong is told with its place, and nothing stops; half a file is waited for.
+/// An invalid file is reported with the place of the mistake, and changes nothing. A half-written file is read again.
 #[tokio::test]
-async fn a_wrong_configuration_changes_nothing() {
+async fn invalid_configuration_changes_nothing() {
     let mark = mark("rl-wrong");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -209,9 +208,9 @@ async fn a_wrong_configuration_changes_nothing() {
     assert_eq!(number(&count(&client, &gateway).await), "4");
 }
 
-/// How long that may take is `limits.drain`; then the call is told why it ended.
+/// `limits.drain` bounds that wait. Then the call fails with the reason.
 #[tokio::test]
-async fn a_call_that_takes_too_long_is_not_waited_for() {
+async fn drain_ends_a_call_that_takes_too_long() {
     let (old, new) = (mark("rl-long"), mark("rl-long-next"));
     let drain = json!({ "limits": { "drain": "1s" } });
     let gateway = Gateway::with(json!({ "test": stdio(&old, &[]) }), drain).await;
@@ -228,7 +227,7 @@ async fn a_call_that_takes_too_long_is_not_waited_for() {
     assert!(is_reconfigured(&slow["result"]), "{slow}");
 }
 
-/// Whether a call is in flight.
+/// Returns whether a call is in flight.
 fn gateway_is_busy(gateway: &Gateway) -> bool {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
     let store = format!("sqlite:{}", gateway.folder.path().join("store.db").display());
@@ -236,9 +235,9 @@ fn gateway_is_busy(gateway: &Gateway) -> bool {
     String::from_utf8_lossy(&output.stdout).contains("\"busy\"")
 }
 
-/// The same key says how long calls may go on when the gateway stops.
+/// `limits.drain` also bounds how long calls may continue when the gateway stops.
 #[tokio::test]
-async fn a_stop_waits_as_long_as_it_is_told_to() {
+async fn stop_waits_for_calls_up_to_the_drain_limit() {
     let mark = mark("rl-stop");
     let drain = json!({ "limits": { "drain": "5m" } });
     let mut gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), drain).await;
@@ -264,10 +263,9 @@ async fn a_stop_waits_as_long_as_it_is_told_to() {
     gone(&mark).await;
 }
 
-/// Where it listens and where sessions are kept stay as they are, and so do those who are told of calls and the keys,
-/// which is said.
+/// Address, store, audit, trace export and seal keys do not change in a reload, which is logged.
 #[tokio::test]
-async fn what_cannot_change_is_told() {
+async fn settings_that_need_a_restart_are_logged() {
     let mark = mark("rl-fixed");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -278,7 +276,7 @@ async fn what_cannot_change_is_told() {
     let log = gateway.log();
     assert!(log.contains("it still listens on") && log.contains("sessions stay where"), "{log}");
     assert!(!log.contains("other.db"), "{log}");
-    // And nobody is let in by mistake.
+    // The address stays closed to other machines.
     gateway.write(&text.replace("127.0.0.1:0", "0.0.0.0:0"));
     reloaded(&gateway, "applied", 2).await;
     assert_eq!(number(&count(&client, &gateway).await), "2");
@@ -304,9 +302,9 @@ async fn what_cannot_change_is_told() {
     assert_eq!(number(&count(&client, &gateway).await), "3");
 }
 
-/// Tokens, in the file and beside it, limits and what may be called hold from the next request on.
+/// Tokens (inline and in their file), limits and tool filters apply from the next request on.
 #[tokio::test]
-async fn settings_hold_from_the_next_request_on() {
+async fn settings_apply_from_the_next_request_on() {
     let ann = "stp_ann-ann-ann-ann-ann-ann-ann";
     let hash = |token: &str| {
         let output = std::process::Command::new("sh")
@@ -349,16 +347,16 @@ async fn settings_hold_from_the_next_request_on() {
     until("token", || gateway.log().matches("read anew and holds").count() == 2).await;
     assert_eq!(status(ann).await, 200);
     assert_eq!(status("stp_other").await, 401);
-    // The file beside the configuration alone.
+    // Only the token file changes.
     std::fs::write(&tokens, format!("bob {}\n", hash("stp_bob"))).unwrap();
     until("token", || gateway.log().matches("read anew and holds").count() == 3).await;
     assert_eq!(status(ann).await, 401);
     assert_eq!(status("stp_bob").await, 200);
 }
 
-/// Who listens is told that there are other tools now, on the path of all servers, too.
+/// Listening clients get a notification of changed tools, also on the path of all servers.
 #[tokio::test]
-async fn who_listens_hears_that_lists_changed() {
+async fn listeners_are_notified_of_changed_lists() {
     let (first, second) = (mark("rl-heard"), mark("rl-heard-more"));
     let gateway = Gateway::start(json!({ "one": stdio(&first, &[]) })).await;
     let client = gateway.client("").await;

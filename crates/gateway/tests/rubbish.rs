@@ -1,4 +1,4 @@
-//! Thousands of requests that no good client sends. None of them may be our fault.
+//! Thousands of malformed requests. None of them may cause a server error.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -12,10 +12,10 @@ use world::{Gateway, LONG, mark, stdio};
 const THREADS: usize = 8;
 const EACH: usize = 400;
 
-/// R062, E40: a client's fault is never answered with a failure of ours, nothing is left of those who
-/// sent it, and good clients are served before and after.
+/// R062, E40: a client error is never answered with a server error, leaves no resources behind, and does not affect
+/// valid clients.
 #[tokio::test]
-async fn rubbish_hurts_nobody() {
+async fn malformed_requests_affect_no_other_client() {
     let mut random = Random::for_test();
     let mark = mark("rubbish");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
@@ -53,7 +53,7 @@ async fn rubbish_hurts_nobody() {
     assert!(grown < 256 << 20, "{grown} bytes of memory");
 }
 
-/// What fuzzers kept, and headers and paths that are made up; how many of each were kept.
+/// Replays the corpora of the fuzzers, and made-up headers and paths. Returns the size of each corpus.
 fn replayed(address: &str, random: &mut Random) -> [(&'static str, usize); 3] {
     for _ in 0..EACH {
         let data: Vec<u8> = (0..32).flat_map(|_| random.number().to_be_bytes()).collect();
@@ -70,9 +70,9 @@ fn replayed(address: &str, random: &mut Random) -> [(&'static str, usize); 3] {
     ]
 }
 
-/// R139: no token that is made up lets anybody in, and each is the fault of who sent it.
+/// R139: no made-up token is accepted, and each is answered as a client error.
 #[tokio::test]
-async fn no_token_is_made_up() {
+async fn made_up_token_is_refused() {
     let mark = mark("rubbish-tokens");
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), front::with_issuer()).await;
     let address: Arc<str> = gateway.url.trim_start_matches("http://").into();
@@ -87,7 +87,7 @@ async fn no_token_is_made_up() {
     assert!(seeds.await.unwrap() > 0, "fuzz/seeds/jwt is empty");
 }
 
-/// Waits until the sockets are gone. What stays are the pipes of the children of sessions that were made.
+/// Waits until the sockets are closed. The pipes of the children of opened sessions remain.
 async fn settled(gateway: &Gateway, before: usize) {
     let children = 2 * THREADS * EACH.div_ceil(100);
     let start = tokio::time::Instant::now();

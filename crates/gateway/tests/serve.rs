@@ -1,4 +1,4 @@
-//! `stayput serve` from outside: real clients of HTTP, real servers behind, real restarts.
+//! `stayput serve` end to end: real HTTP clients, real servers, real restarts.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -13,7 +13,7 @@ use stayput_testkit::{
 };
 use world::{Gateway, gone, mark, stdio};
 
-/// R013, R162, E34: each client has a process and a state of its own.
+/// R013, R162, E34: each client has its own process and state.
 #[tokio::test]
 async fn each_client_has_its_own_state() {
     let mark = mark("own");
@@ -29,9 +29,9 @@ async fn each_client_has_its_own_state() {
     gone(&mark).await;
 }
 
-/// R031: a handshake and a list start no process for a session.
+/// R031: `initialize` and lists start no process for a session.
 #[tokio::test]
-async fn a_child_starts_with_the_first_call_that_needs_it() {
+async fn child_starts_with_the_first_call_that_needs_it() {
     let mark = mark("lazy");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let clients = [gateway.client("test").await, gateway.client("test").await];
@@ -45,7 +45,7 @@ async fn a_child_starts_with_the_first_call_that_needs_it() {
     assert_eq!(processes::with_token(&mark).len(), 1);
 }
 
-/// R019, invariant 4: fifty first calls at once, one process.
+/// R019, invariant 4: fifty concurrent first calls start one process.
 #[tokio::test]
 async fn fifty_first_calls_start_one_process() {
     let mark = mark("fifty");
@@ -67,10 +67,10 @@ async fn fifty_first_calls_start_one_process() {
     assert_eq!(processes::with_token(&mark).len(), 1);
 }
 
-/// Invariants 3 and 5: after `kill -9` nothing is orphaned, the connection is known, a child's loss is
-/// told once, and then it goes on afresh.
+/// Invariants 3 and 5: after `kill -9` no process is orphaned, the connection is known, the loss of a child is
+/// reported once, and then the session continues with a new state.
 #[tokio::test]
-async fn a_killed_gateway_tells_the_loss_of_a_child_once() {
+async fn killed_gateway_reports_the_loss_of_a_child_once() {
     let mark = mark("killed");
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -85,7 +85,8 @@ async fn a_killed_gateway_tells_the_loss_of_a_child_once() {
     assert_eq!(client.text(&gateway, "count").await, "2");
 }
 
-/// The first count after a loss. That it was told is noted behind the answer, so it may be told once more.
+/// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
+/// more.
 async fn after_the_loss(gateway: &Gateway, client: &world::Client) -> String {
     for _ in 0..500 {
         let answer = client.call(gateway, "count", json!({})).await;
@@ -97,9 +98,9 @@ async fn after_the_loss(gateway: &Gateway, client: &world::Client) -> String {
     panic!("the loss is told without end");
 }
 
-/// R110–R118, E07: a session on an HTTP server goes on through a restart, without a handshake.
+/// R110–R118, E07: a session on an HTTP server continues through a restart, without `initialize`.
 #[tokio::test]
-async fn a_killed_gateway_goes_on_with_a_session_of_an_http_server() {
+async fn killed_gateway_resumes_the_session_of_an_http_server() {
     let server = TestServer::http(&["--era", "legacy"]).await;
     let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = gateway.client("test").await;
@@ -108,13 +109,13 @@ async fn a_killed_gateway_goes_on_with_a_session_of_an_http_server() {
     gateway.kill();
     gateway.restart().await;
     assert_eq!(client.text(&gateway, "count").await, "2");
-    // The new process may have asked how the server is spoken to, on a session of its own.
+    // The new process may have probed the era of the server on a separate session.
     assert!(server.counted("initialize").await <= shaken + 1);
 }
 
-/// E08, E11: a server that forgot is told as a loss, and the session begins anew.
+/// E08, E11: a server that forgot its session is reported as a loss, and a new session begins.
 #[tokio::test]
-async fn an_http_server_that_forgets_is_told() {
+async fn http_server_that_forgets_is_reported_as_a_loss() {
     let mut server = TestServer::http(&["--era", "legacy"]).await;
     let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = gateway.client("test").await;
@@ -127,7 +128,7 @@ async fn an_http_server_that_forgets_is_told() {
 }
 
 #[tokio::test]
-async fn a_child_that_dies_is_told_and_hurts_nobody_else() {
+async fn crash_of_a_child_is_reported_to_its_own_session() {
     let mark = mark("dies");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let (ann, bob) = (gateway.client("test").await, gateway.client("test").await);
@@ -141,7 +142,7 @@ async fn a_child_that_dies_is_told_and_hurts_nobody_else() {
 }
 
 #[tokio::test]
-async fn progress_and_questions_come_on_the_stream_of_their_call() {
+async fn progress_and_server_requests_come_on_the_stream_of_their_call() {
     let mark = mark("streams");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client_with("test", "2025-11-25", json!({ "elicitation": {} })).await;
@@ -170,9 +171,9 @@ async fn progress_and_questions_come_on_the_stream_of_their_call() {
     assert!(done["result"].to_string().contains("forty-two"), "{done}");
 }
 
-/// To go away is not to cancel: the answer waits, and the call ran once.
+/// A disconnect does not cancel: the answer waits, and the call ran once.
 #[tokio::test]
-async fn an_answer_that_nobody_read_can_be_taken_up() {
+async fn unread_answer_can_be_resumed() {
     let mark = mark("resume");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -201,7 +202,7 @@ async fn an_answer_that_nobody_read_can_be_taken_up() {
 }
 
 #[tokio::test]
-async fn a_client_can_cancel() {
+async fn client_can_cancel_a_call() {
     let mark = mark("cancel");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -228,7 +229,7 @@ async fn a_client_can_cancel() {
 }
 
 #[tokio::test]
-async fn what_is_passed_on_is_not_touched() {
+async fn messages_are_passed_on_unchanged() {
     let mark = mark("bytes");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -239,9 +240,9 @@ async fn what_is_passed_on_is_not_touched() {
     assert!(answer.contains(r#"\"n\":1.10,\"big\":123456789012345678901234567890"#), "{answer}");
 }
 
-/// R062: what a client does wrong is its own fault, and said in a sentence.
+/// R062: a client error is answered with a message that names it.
 #[tokio::test]
-async fn bad_requests_are_told_what_is_wrong() {
+async fn bad_request_is_answered_with_the_reason() {
     let mark = mark("bad");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -267,9 +268,9 @@ async fn bad_requests_are_told_what_is_wrong() {
     assert_eq!(status(client.send(&gateway, ping).await), 200, "and it still works");
 }
 
-/// DELETE ends the connection, its session and its process.
+/// `DELETE` ends the connection, its session and its process.
 #[tokio::test]
-async fn a_client_that_says_goodbye_leaves_nothing() {
+async fn delete_ends_the_session_and_its_process() {
     let mark = mark("goodbye");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -282,7 +283,7 @@ async fn a_client_that_says_goodbye_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn several_messages_at_once_are_answered_at_once() {
+async fn batch_is_answered_as_a_batch() {
     let mark = mark("batch");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client_with("test", "2025-03-26", json!({})).await;
@@ -296,7 +297,7 @@ async fn several_messages_at_once_are_answered_at_once() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_told_to_stop_lets_calls_end() {
+async fn stopping_gateway_lets_calls_end() {
     let mark = mark("stop");
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -321,7 +322,7 @@ async fn a_gateway_that_is_told_to_stop_lets_calls_end() {
 
 /// Without authentication only this machine may connect.
 #[tokio::test]
-async fn an_open_address_is_refused_in_a_sentence() {
+async fn public_address_is_refused_with_the_reason() {
     let folder = tempfile::TempDir::new().unwrap();
     let config = folder.path().join("stayput.json");
     std::fs::write(&config, r#"{"mcpServers":{},"stayput":{"listen":"0.0.0.0:0"}}"#).unwrap();
@@ -333,9 +334,9 @@ async fn an_open_address_is_refused_in_a_sentence() {
     assert!(said.contains("--open-to-all"), "{said}");
 }
 
-/// Two gateways on one store would fight over its sessions.
+/// Two gateways on one store would compete for its sessions.
 #[tokio::test]
-async fn a_second_gateway_on_the_same_store_is_refused_in_a_sentence() {
+async fn second_gateway_on_the_same_store_is_refused() {
     let mark = mark("second");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let config = gateway.folder.path().join("stayput.json");
@@ -346,11 +347,11 @@ async fn a_second_gateway_on_the_same_store_is_refused_in_a_sentence() {
     assert!(said.contains("another stayput (process "), "{said}");
 }
 
-/// Invariant 3: a session that idled out is begun anew, and says so before it goes on.
+/// Invariant 3: a session that idled out is replaced, and the loss is reported before any call runs.
 #[tokio::test]
-async fn a_session_that_expired_tells_its_loss() {
+async fn expired_session_reports_its_loss() {
     let mark = mark("expired");
-    // Long against what two calls take, even on a busy machine.
+    // Long compared with two calls, even on a busy machine.
     let expiry = json!({ "expiry": { "idle": "5s" } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), expiry).await;
     let client = gateway.client("test").await;
@@ -359,13 +360,13 @@ async fn a_session_that_expired_tells_its_loss() {
     tokio::time::sleep(Duration::from_millis(5_500)).await;
     let told = client.call(&gateway, "count", json!({})).await;
     assert_eq!(told["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{told}");
-    // On a process of its own, not on the one from before.
+    // On a new process, not on the earlier one.
     assert_eq!(after_the_loss(&gateway, &client).await, "1");
 }
 
 /// Invariant 2: the same request sent twice runs once.
 #[tokio::test]
-async fn a_request_that_is_in_flight_is_not_run_again() {
+async fn request_in_flight_is_not_run_again() {
     let mark = mark("twice");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--startup-ms", "2000"]) })).await;
     let client = gateway.client("test").await;
@@ -382,9 +383,9 @@ async fn a_request_that_is_in_flight_is_not_run_again() {
     assert_eq!(client.text(&gateway, "count").await, "2");
 }
 
-/// What is taken back before it was sent is not sent.
+/// A request that is cancelled before it was sent is never sent.
 #[tokio::test]
-async fn a_request_can_be_taken_back_while_its_server_starts() {
+async fn request_can_be_cancelled_while_its_server_starts() {
     let mark = mark("early");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--startup-ms", "3000"]) })).await;
     let client = gateway.client("test").await;
@@ -403,9 +404,9 @@ async fn a_request_can_be_taken_back_while_its_server_starts() {
     assert_eq!(client.text(&gateway, "count").await, "1", "it did not run");
 }
 
-/// What is denied is neither listed nor called.
+/// A denied tool is neither listed nor callable.
 #[tokio::test]
-async fn tools_that_are_denied_are_not_there() {
+async fn denied_tool_is_neither_listed_nor_callable() {
     let mark = mark("denied");
     let mut server = stdio(&mark, &[]);
     server["stayput"] = json!({ "tools": { "deny": ["crash"] } });
@@ -420,15 +421,15 @@ async fn tools_that_are_denied_are_not_there() {
     let refused = client.call(&gateway, "crash", json!({})).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     assert_eq!(client.text(&gateway, "count").await, "1");
-    // Also when the list comes from the server itself, because it changed.
+    // Nor is it in a list that comes from the server itself after a change.
     client.text(&gateway, "notify").await;
     let listed = names(client.request(&gateway, "tools/list", json!({})).await);
     assert!(listed.contains(&"count".to_owned()) && !listed.contains(&"crash".to_owned()));
 }
 
-/// Invariant 1: an id is good on the path it was given out on, and nowhere else.
+/// Invariant 1: an id is valid only on the path on which it was issued.
 #[tokio::test]
-async fn an_id_leads_nowhere_on_another_path() {
+async fn id_is_unknown_on_another_path() {
     let mark = mark("paths");
     let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -441,9 +442,9 @@ async fn an_id_leads_nowhere_on_another_path() {
     assert_eq!(client.send(&gateway, ping).await.status, 200, "it was not ended by that");
 }
 
-/// What is large passes; what is larger than allowed is refused, and the session lives on.
+/// A large body passes. A body over the limit is refused, and the session stays alive.
 #[tokio::test]
-async fn a_large_argument_passes_and_a_larger_one_is_refused() {
+async fn large_argument_passes_and_a_larger_one_is_refused() {
     let mark = mark("large");
     let limits = json!({ "limits": { "body": "11MiB" } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;

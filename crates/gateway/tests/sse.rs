@@ -1,4 +1,4 @@
-//! `/sse/{server}`: clients that still speak the transport of 2024-11-05.
+//! `/sse/{server}`: clients of the 2024-11-05 transport.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -13,15 +13,15 @@ use stayput_testkit::{
 };
 use world::{Gateway, LONG, gone, mark, stdio};
 
-/// A client with its stream.
+/// Client with its stream.
 struct Caller {
     events: Events,
-    /// Where it posts to.
+    /// URL that it posts to.
     url: String,
 }
 
 impl Caller {
-    /// Calls, and hears where to post to.
+    /// Opens the stream and reads the URL to post to.
     async fn new(gateway: &Gateway, server: &str) -> Self {
         let url = format!("{}/sse/{server}", gateway.url);
         let answer = send(Method::GET, &url, &[("accept", "text/event-stream")], "").await.unwrap();
@@ -37,7 +37,7 @@ impl Caller {
         Self { events, url: format!("{}{endpoint}", gateway.url) }
     }
 
-    /// Calls and shakes hands.
+    /// Opens the stream and sends `initialize`.
     async fn greeted(gateway: &Gateway, server: &str, capabilities: Value) -> Self {
         let mut caller = Self::new(gateway, server).await;
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
@@ -59,7 +59,7 @@ impl Caller {
         assert_eq!(self.post(&message.to_string()).await.status, 202, "{message}");
     }
 
-    /// The next message on the stream.
+    /// Returns the next message on the stream.
     async fn hear(&mut self) -> Value {
         let event = tokio::time::timeout(LONG, self.events.next()).await.unwrap().unwrap();
         assert_eq!((event.name(), event.id()), ("message", None));
@@ -85,10 +85,10 @@ fn call(id: u32, tool: &str, arguments: &Value) -> Value {
         "params": { "name": tool, "arguments": arguments, "_meta": { "progressToken": id } } })
 }
 
-/// R049, R103: answers, progress, questions and what changed all come on the one stream, and each
-/// stream is a session of its own.
+/// R049, R103: answers, progress, server requests and changes come on the one stream, and each stream has its own
+/// session.
 #[tokio::test]
-async fn everything_comes_on_the_one_stream() {
+async fn all_messages_come_on_the_one_stream() {
     let mark = mark("sse-all");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let mut ann = Caller::greeted(&gateway, "test", json!({ "elicitation": {} })).await;
@@ -124,14 +124,14 @@ async fn everything_comes_on_the_one_stream() {
     assert_eq!(bob.count().await, "2");
 }
 
-/// R054: the stream is the session. When it ends, what runs for it ends, and its address leads nowhere.
+/// R054: the stream is the session. When it ends, its process ends, and its URL is unknown.
 #[tokio::test]
-async fn who_hangs_up_leaves_nothing() {
+async fn disconnected_client_leaves_nothing() {
     let mark = mark("sse-gone");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let mut caller = Caller::greeted(&gateway, "test", json!({})).await;
     assert_eq!(caller.count().await, "1");
-    // In flight when it goes.
+    // In flight at the disconnect.
     caller.say(&call(1, "slow", &json!({ "ms": 60_000 }))).await;
     assert_eq!(processes::with_token(&mark).len(), 1);
     let Caller { events, url } = caller;
@@ -141,9 +141,9 @@ async fn who_hangs_up_leaves_nothing() {
     assert_eq!(caller.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).await.status, 404);
 }
 
-/// What is taken back right after it was sent is taken back: posts are heeded in their order.
+/// A call can be cancelled right after it was sent, because posts are processed in order.
 #[tokio::test]
-async fn a_call_can_be_taken_back() {
+async fn call_can_be_cancelled() {
     let mark = mark("sse-cancel");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--startup-ms", "1000"]) })).await;
     let mut caller = Caller::greeted(&gateway, "test", json!({})).await;
@@ -152,9 +152,9 @@ async fn a_call_can_be_taken_back() {
     assert_eq!(caller.count().await, "1", "the first one did not run");
 }
 
-/// R062, E30: what a client does wrong is said in a status or an error, and unknown is like foreign.
+/// R062, E30: a client error is answered with a status or an error. An unknown session looks like a foreign one.
 #[tokio::test]
-async fn bad_requests_are_told_what_is_wrong() {
+async fn bad_request_is_answered_with_the_reason() {
     let mark = mark("sse-bad");
     let servers = json!({ "test": stdio(&mark, &[]), "other": stdio(&mark, &[]) });
     let limits = json!({ "limits": { "body": "1MiB" } });
@@ -195,9 +195,9 @@ async fn bad_requests_are_told_what_is_wrong() {
     assert_eq!(caller.ask(&ping).await["result"], json!({}), "and it still works");
 }
 
-/// Our own link to such a server, through another gateway: state stays, and each session is its own.
+/// A link of ours to such a server, which is another gateway: state is kept, and sessions are isolated.
 #[tokio::test]
-async fn a_gateway_can_stand_behind_a_gateway() {
+async fn gateway_works_behind_a_gateway() {
     let mark = mark("sse-own");
     let inner = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let url = format!("{}/sse/test", inner.url);
@@ -212,9 +212,9 @@ async fn a_gateway_can_stand_behind_a_gateway() {
     gone(&mark).await;
 }
 
-/// Clients of others: the Python SDK, and the TypeScript SDK of that time.
+/// Third-party clients: the Python SDK, and the TypeScript SDK of that time.
 #[tokio::test]
-async fn clients_of_others_count() {
+async fn third_party_clients_count() {
     if peers::are_left_out() {
         return;
     }
@@ -233,10 +233,10 @@ async fn clients_of_others_count() {
     }
 }
 
-/// A client that does not read is not waited for in memory: others go on, and what it asked for waits
-/// at its server.
+/// Answers for a client that does not read are not collected in memory. Others continue, and its further answers wait
+/// at the server.
 #[tokio::test]
-async fn who_does_not_read_hurts_nobody_else() {
+async fn client_that_does_not_read_affects_no_other() {
     let mark = mark("sse-slow");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let mut bob = Caller::greeted(&gateway, "test", json!({})).await;
@@ -251,7 +251,7 @@ async fn who_does_not_read_hurts_nobody_else() {
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     let grown = processes::memory(gateway.pid()).saturating_sub(before);
-    // Sixty answers that wait, once each: in the link or before the stream, not in both.
+    // Sixty waiting answers are in memory once each: in the link or in front of the stream, not in both.
     assert!(grown < 200 << 20, "{grown}");
     let mut slow = slow;
     for _ in 1..=60 {

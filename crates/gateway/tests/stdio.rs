@@ -1,4 +1,4 @@
-//! `stayput stdio`, as IDEs run it: real processes, lines in and lines out.
+//! `stayput stdio` as IDEs run it: real processes, lines in and lines out.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

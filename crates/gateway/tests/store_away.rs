@@ -1,4 +1,4 @@
-//! A store that goes away while a gateway serves.
+//! Outage of the store while a gateway serves.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -11,9 +11,9 @@ use world::{Gateway, LONG, mark, stdio};
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
 
-/// §7: who has a session goes on, who wants one is told to come back, and then gets it.
+/// §7: existing sessions continue. New ones are refused with a retry hint until the store returns.
 #[tokio::test]
-async fn a_store_that_goes_away_stops_nobody_who_has_a_session() {
+async fn sessions_continue_without_the_store() {
     if std::env::var_os("STAYPUT_TEST_QUICK").is_some() {
         return;
     }
@@ -53,10 +53,10 @@ async fn a_store_that_goes_away_stops_nobody_who_has_a_session() {
     drop(redis);
 }
 
-/// §7: after its lease a gateway does nothing that another one might do by then, and says so. With the store
-/// its right comes back, and what it kept is still there.
+/// §7: after its lease has expired, a gateway does nothing that another one might do by then, and reports that. When
+/// the store returns, the lease and the state are back.
 #[tokio::test]
-async fn a_store_that_stays_away_and_comes_back_costs_no_state() {
+async fn long_outage_of_the_store_loses_no_state() {
     if std::env::var_os("STAYPUT_TEST_QUICK").is_some() {
         return;
     }

@@ -1,4 +1,4 @@
-//! `stayput demo` as a person or a program runs it.
+//! `stayput demo`, run by a person or by a program.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 use std::{
@@ -13,7 +13,7 @@ use stayput_testkit::processes;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-/// The steps, and how the lines that open them begin.
+/// Steps, and the beginnings of their first lines.
 const STEPS: [(&str, &str); 4] = [
     ("mixed", "1  Without"),
     ("apart", "2  With"),
@@ -21,8 +21,7 @@ const STEPS: [(&str, &str); 4] = [
     ("restart", "4  kill -9"),
 ];
 
-/// A demo with a folder of its own for temporary files. All that it starts inherits the path of that
-/// folder, and is found by it.
+/// Demo with its own temporary folder. All its processes inherit the path of that folder and are found by it.
 struct Demo {
     folder: TempDir,
 }
@@ -39,7 +38,7 @@ impl Demo {
         command
     }
 
-    /// Runs to its end, which must come within a minute.
+    /// Runs it to its end, at most for a minute.
     fn run(&self, command: &mut Command) -> Output {
         let begun = Instant::now();
         let output = command.output().unwrap();
@@ -47,17 +46,17 @@ impl Demo {
         output
     }
 
-    /// Runs until a line begins with these words.
+    /// Runs it until a line begins with these words.
     fn run_until(&self, words: &str) -> Child {
         let mut child = self.command(&[]).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().starts_with(words)), "it never came to: {words}");
-        // What follows is read, so that it does not matter.
+        // Drains the rest of the output, so that the demo does not block on it.
         std::thread::spawn(move || lines.for_each(drop));
         child
     }
 
-    /// Waits until nothing runs that was started by it.
+    /// Waits until none of its processes runs.
     fn no_process_is_left(&self) {
         let path = self.folder.path().to_str().unwrap();
         let end = Instant::now() + Duration::from_secs(30);
@@ -74,7 +73,7 @@ impl Demo {
     }
 }
 
-/// Sends a signal to a child, or as a keyboard does it, to its whole group.
+/// Sends a signal to a child, or for Ctrl-C to its whole process group.
 fn signal(child: &Child, name: &str) {
     let sign = if name == "-INT" { "-" } else { "" };
     let to = format!("{sign}{}", child.id());
@@ -82,9 +81,9 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
-/// R019, R037, E34, invariants 3, 4 and 5, for everybody to see.
+/// R019, R037, E34, invariants 3, 4 and 5, shown by the demo.
 #[test]
-fn the_story_is_told_and_nothing_of_it_is_left() {
+fn demo_succeeds_and_leaves_nothing() {
     let demo = Demo::new();
     let output = demo.run(&mut demo.command(&[]));
     let told = String::from_utf8(output.stdout).unwrap();
@@ -108,9 +107,9 @@ fn the_story_is_told_and_nothing_of_it_is_left() {
     demo.nothing_is_left();
 }
 
-/// What the README shows is what is told.
+/// The lines in the README are lines of the demo.
 #[test]
-fn the_readme_shows_lines_of_the_story() {
+fn readme_shows_lines_of_the_demo() {
     let readme = include_str!("../../../README.md");
     let shown = readme.split("```text\n1  Without").nth(1).and_then(|it| it.split("```").next());
     let demo = Demo::new();
@@ -122,7 +121,7 @@ fn the_readme_shows_lines_of_the_story() {
 }
 
 #[test]
-fn the_story_is_told_to_programs() {
+fn demo_prints_json() {
     let demo = Demo::new();
     let output = demo.run(&mut demo.command(&["--json"]));
     let told = String::from_utf8(output.stdout).unwrap();
@@ -137,11 +136,11 @@ fn the_story_is_told_to_programs() {
     demo.nothing_is_left();
 }
 
-/// What is not as it should be is said, and ends it with code 1.
+/// A failed step is reported and ends the demo with code 1.
 #[test]
-fn a_story_that_goes_wrong_says_so() {
+fn failed_demo_reports_the_problem() {
     let demo = Demo::new();
-    // A proxy that cannot be: the chats do not reach the gateway.
+    // An invalid proxy, so that the chats do not reach the gateway.
     let output = demo.run(demo.command(&["--json"]).env("HTTP_PROXY", "no proxy"));
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8(output.stdout).unwrap();
@@ -154,16 +153,16 @@ fn a_story_that_goes_wrong_says_so() {
     assert!(String::from_utf8(nowhere.stderr).unwrap().starts_with("stayput: "));
 }
 
-/// Ctrl-C, wherever it comes, leaves nothing.
+/// Ctrl-C at any step leaves nothing behind.
 #[test]
-fn a_story_that_is_interrupted_leaves_nothing() {
+fn interrupted_demo_leaves_nothing() {
     for (_, title) in STEPS {
         for name in ["-INT", "-TERM"] {
             let demo = Demo::new();
             let mut child = demo.run_until(title);
             signal(&child, name);
             let code = child.wait().unwrap().code();
-            // It may just have come to its end.
+            // The demo may just have ended.
             assert!(matches!(code, Some(130 | 0)), "{name} at {title}: {code:?}");
             assert!(code == Some(130) || title == STEPS[3].1, "{name} at {title}: {code:?}");
             demo.nothing_is_left();
@@ -171,9 +170,9 @@ fn a_story_that_is_interrupted_leaves_nothing() {
     }
 }
 
-/// Invariant 5: what is killed without a warning leaves no process either.
+/// Invariant 5: a demo that is killed leaves no process either.
 #[test]
-fn a_story_that_is_killed_leaves_no_process() {
+fn killed_demo_leaves_no_process() {
     for (_, title) in STEPS {
         let demo = Demo::new();
         let mut child = demo.run_until(title);

@@ -1,9 +1,8 @@
-//! A server that passes the official conformance suite, on the official Rust SDK.
+//! Server that passes the official conformance suite, on the official Rust SDK.
 //!
-//! What is asked of it is in the suite (`@modelcontextprotocol/conformance`, see
-//! [`peers`](crate::peers)): tools, prompts and resources of fixed names. Here it is written down as
-//! JSON and read into the types of the SDK. Tests run the suite twice, once against this server and
-//! once against Stayput in front of it, and want the same result.
+//! The suite (`@modelcontextprotocol/conformance`, see [`peers`](crate::peers)) defines the tools, prompts and
+//! resources with their names. Here they are written as JSON and parsed into the types of the SDK. Tests run the suite
+//! twice, against this server and against Stayput in front of it, and expect the same result.
 
 mod asking;
 mod prompts;
@@ -44,10 +43,10 @@ use tokio::{io::AsyncReadExt, net::TcpListener, sync::broadcast};
 
 type Context = RequestContext<RoleServer>;
 
-/// What all sessions and all modern clients share.
+/// State that all sessions and all modern clients share.
 struct Shared {
     tasks: TaskManager,
-    /// The states that were given out with `input_required`. One that is not in here was made up.
+    /// States that were issued with `input_required`. Any other state is invalid.
     states: Mutex<HashSet<String>>,
     changes: broadcast::Sender<Change>,
 }
@@ -61,8 +60,8 @@ enum Change {
 #[derive(Clone)]
 struct Server(Arc<Shared>);
 
-/// The whole of `stayput-conformance-server`: `[--port N] [--exit-with-stdin]`, which prints its URL when
-/// it listens, or `stdio`. Whatever else is said means nothing, and can be looked for by tests.
+/// Runs `stayput-conformance-server`: `[--port N] [--exit-with-stdin]`, which prints its URL when it listens, or
+/// `stdio`. Other arguments have no effect; tests find the process by them.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -100,7 +99,7 @@ async fn serve_stdio() {
     serving.waiting().await.unwrap();
 }
 
-/// The server as a service over HTTP, for whoever puts something around it.
+/// Returns the server as an HTTP service, to be wrapped by others.
 #[must_use]
 pub fn service() -> StreamableHttpService<impl ServerHandler, LocalSessionManager> {
     let server = Server::new();
@@ -116,7 +115,7 @@ async fn serve(port: u16) {
     let url = format!("http://{}/mcp\n", listener.local_addr().unwrap());
     std::io::stdout().write_all(url.as_bytes()).unwrap();
     while let Ok((socket, _)) = listener.accept().await {
-        // Without it, every small answer waits for an acknowledgement of the one before.
+        // Otherwise every small answer waits for the acknowledgement of the previous one.
         let _ = socket.set_nodelay(true);
         let service = service.clone();
         tokio::spawn(async move {
@@ -129,12 +128,12 @@ async fn serve(port: u16) {
     }
 }
 
-/// Reads what is written down here into a type of the SDK.
+/// Parses JSON into a type of the SDK.
 fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// The same for the result of a request. The SDK takes out again what legacy clients do not know.
+/// Parses the result of a request. The SDK removes what legacy clients do not know.
 fn complete<T: DeserializeOwned>(mut result: Value) -> T {
     result["resultType"] = "complete".into();
     read(result)
@@ -148,12 +147,12 @@ fn is_modern(context: &Context) -> bool {
     context.protocol_version() >= Some(ProtocolVersion::V_2026_07_28)
 }
 
-/// What the client said it can do, as JSON.
+/// Returns the declared capabilities of the client as JSON.
 fn capabilities(context: &Context) -> Value {
     serde_json::to_value(context.client_capabilities()).unwrap()
 }
 
-/// Refuses what the modern era has no more.
+/// Refuses a method that the modern era has removed.
 fn legacy_only(context: &Context, method: &'static str) -> Result<(), ErrorData> {
     if is_modern(context) {
         return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
@@ -162,14 +161,14 @@ fn legacy_only(context: &Context, method: &'static str) -> Result<(), ErrorData>
 }
 
 impl Shared {
-    /// A state to be given out.
+    /// Issues a state.
     fn new_state(&self) -> String {
         let state = crate::server::fresh_name();
         self.states.lock().unwrap_or_else(PoisonError::into_inner).insert(state.clone());
         state
     }
 
-    /// Whether this state was given out.
+    /// Returns whether this state was issued.
     fn knows_state(&self, state: Option<&str>) -> bool {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         state.is_some_and(|state| states.contains(state))
@@ -300,7 +299,7 @@ impl ServerHandler for Server {
                 () = context.cancelled() => return Ok(()),
                 change = changes.recv() => change,
             };
-            // What was not asked for is refused by the sink, and somebody who is gone needs nothing.
+            // The sink refuses notifications without a subscription, and a disconnected client needs none.
             let _ = match change {
                 Ok(Change::Tools) => context.sink().notify_tool_list_changed().await,
                 Ok(Change::Prompts) => context.sink().notify_prompt_list_changed().await,
@@ -322,7 +321,7 @@ impl ServerHandler for Server {
     }
 }
 
-/// A list, with what the modern era wants said about how long it may be kept.
+/// Adds the cache lifetime that the modern era requires to a list.
 fn cacheable(mut list: Value) -> Value {
     list["ttlMs"] = 60_000.into();
     list["cacheScope"] = "public".into();

@@ -1,4 +1,4 @@
-//! A store that fails or waits when it is told to, and remembers what it was asked.
+//! Store that fails or waits on request, and records its calls.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use stayput_core::{
 };
 use tokio::sync::Semaphore;
 
-/// Another store, with faults that a test switches on and off.
+/// Wrapper of another store, with faults that a test switches on and off.
 pub struct Faulty {
     inner: Arc<dyn Store>,
     failing: AtomicBool,
@@ -31,7 +31,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// The store `inner`, without faults for now.
+    /// Wraps the store `inner`, without faults at first.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self {
@@ -44,33 +44,33 @@ impl Faulty {
         }
     }
 
-    /// The verbs that were asked for since this was last called, in their order.
+    /// Returns the operations since the last call of this function, in order.
     pub fn asked(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 
-    /// Answers nothing but [`StoreError::Unavailable`], or works again.
+    /// Makes every operation fail with [`StoreError::Unavailable`], or work again.
     pub fn fail(&self, failing: bool) {
         self.failing.store(failing, Ordering::SeqCst);
     }
 
-    /// Does what it is asked next, and then answers [`StoreError::Unavailable`] all the same.
+    /// Performs the next operation, but answers [`StoreError::Unavailable`].
     pub fn lose_the_next_answer(&self) {
         self.losing.store(true, Ordering::SeqCst);
     }
 
-    /// Waits for [`Faulty::step`] before and after everything it does, or goes on.
+    /// Makes every operation wait for [`Faulty::step`] before and after its work, or run freely.
     pub fn hang(&self, hanging: bool) {
         self.hanging.store(hanging, Ordering::SeqCst);
         self.steps.forget_permits(usize::MAX >> 4);
     }
 
-    /// Lets one wait end.
+    /// Ends one wait.
     pub fn step(&self) {
         self.steps.add_permits(1);
     }
 
-    /// Lets `work` go so many steps and drops it then, or gives what it gave.
+    /// Lets `work` run for this many steps and then drops it. Returns its output if it completed.
     pub async fn cut<T>(&self, steps: usize, work: impl Future<Output = T>) -> Option<T> {
         self.hang(true);
         let mut done = None;
@@ -89,7 +89,7 @@ impl Faulty {
         done
     }
 
-    /// A real store lets others run while it works; so does this one, always.
+    /// Yields always, because a real store lets other tasks run while it works.
     async fn pass(&self) {
         tokio::task::yield_now().await;
         if self.hanging.load(Ordering::SeqCst) {
@@ -123,7 +123,7 @@ impl fmt::Debug for Faulty {
     }
 }
 
-/// Every verb goes through the same gate.
+/// Implements every operation with the same wrapper.
 macro_rules! verbs {
     ($($verb:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
         #[async_trait]

@@ -1,4 +1,4 @@
-//! An opened database, for the promises.
+//! Opened database for the store conformance tests.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use stayput_core::{
 };
 use stayput_stores::Database;
 
-/// An opened database, and what must live as long as it: a folder, a server.
+/// Opened database with the folder or server that must live as long.
 #[derive(Debug)]
 pub struct Opened<K> {
-    /// The database.
+    /// Database.
     pub database: Database,
     _keep: K,
 }
 
 impl<K> Opened<K> {
-    /// Opens the database at `url`, which `keep` keeps there.
+    /// Opens the database at `url`. `keep` is dropped with it.
     pub async fn at(url: &str, keep: K) -> Self {
         Self { database: stayput_stores::open(url).await.unwrap(), _keep: keep }
     }

@@ -1,7 +1,7 @@
-//! What every parser of untrusted text must hold, whatever it is given.
+//! Properties that every parser of untrusted text must have for any input.
 //!
-//! The fuzzer in `fuzz/` calls these with what it makes up; the tests call them with what it found
-//! worth keeping. None of them may panic on its own: an assertion that fails is a bug in a parser.
+//! The fuzzer in `fuzz/` calls these functions with generated inputs; the tests call them with its saved corpus. A
+//! failed assertion is a bug in a parser.
 
 pub mod front;
 
@@ -13,7 +13,7 @@ fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
 }
 
-/// A handle is read back as it was written, and shown only in part.
+/// Checks that a handle parses to its own text, and is shown only in part.
 pub fn handle(data: &[u8]) {
     let Some(text) = text(data) else { return };
     if let Ok(handle) = text.parse::<Handle>() {
@@ -24,7 +24,7 @@ pub fn handle(data: &[u8]) {
     }
 }
 
-/// Keys, owners, ids and leases have one spelling.
+/// Checks that keys, owners, ids and leases have one spelling.
 pub fn key(data: &[u8]) {
     let Some(text) = text(data) else { return };
     if let Ok(key) = text.parse::<Key>() {
@@ -46,7 +46,7 @@ pub fn key(data: &[u8]) {
     }
 }
 
-/// A record that can be read can be written and read again, and nothing changes.
+/// Checks that a decoded record does not change when it is encoded and decoded again.
 pub fn record(data: &[u8]) {
     let Some(text) = text(data) else { return };
     if let Ok(record) = Record::decode(text) {
@@ -57,7 +57,7 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// Nobody makes up an event id.
+/// Checks that a made-up event id is not accepted.
 pub fn event(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let ids = EventIds::new(&[3; 32]);
@@ -65,7 +65,7 @@ pub fn event(data: &[u8]) {
     assert!(ids.open(&Owner::local(), session, text).is_err());
 }
 
-/// The URL of a store is read or explained, and neither shows a password.
+/// Checks that parsing the URL of a store never shows a password, whether it succeeds or fails.
 pub fn address(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let said = match text.parse::<Address>() {
@@ -73,19 +73,19 @@ pub fn address(data: &[u8]) {
         Ok(address) => format!("{address:?}"),
         Err(error) => error.to_string(),
     };
-    // What stands between the first colon behind the scheme and the last at is a password.
+    // The password is between the first colon after the scheme and the last `@`.
     let password = text.split_once("://").and_then(|(_, rest)| {
         let (user, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;
         user.split_once(':').map(|(_, password)| password)
     });
-    // Of digits alone, so that it cannot be a part of what we say anyway, and nowhere else in the URL.
+    // Only digits, so that it cannot be part of our own text, and only once in the URL.
     let telling = |it: &&str| {
         it.len() >= 8
             && it.bytes().all(|digit| digit.is_ascii_digit())
             && text.matches(it).count() == 1
     };
     if let Some(password) = password.filter(telling) {
-        // What a character is written as looks like digits, too.
+        // Percent-encoded characters look like digits, too.
         let mut parts = said.split('%');
         let first = parts.next().unwrap_or_default().to_owned();
         let said = parts.fold(first, |said, it| said + "%" + it.get(2..).unwrap_or_default());
@@ -93,7 +93,7 @@ pub fn address(data: &[u8]) {
     }
 }
 
-/// A message that can be read can be edited, and nothing changes but what was to change.
+/// Checks that a parsed message can be edited, and that only the edited part changes.
 pub fn message(data: &[u8]) {
     let Ok(message) = Message::parse(data) else { return };
     assert_eq!(message.text().as_bytes(), data);
@@ -101,7 +101,7 @@ pub fn message(data: &[u8]) {
     edits.set(&["dev.stayput/fuzz", "deep"], "1.10");
     let edited = match edits.apply() {
         Ok(edited) => edited.into_owned(),
-        // There may be a member of that name already, of another kind.
+        // A member of that name may exist with another type.
         Err(_) => return,
     };
     assert!(json::check(edited.as_bytes()).is_ok());
@@ -112,7 +112,7 @@ pub fn message(data: &[u8]) {
     }
 }
 
-/// Streams are cut in the same way however they arrive.
+/// Checks that a stream is split in the same way however it arrives.
 pub fn stream(data: &[u8]) {
     let whole = |chunks: &mut dyn Iterator<Item = &[u8]>| {
         let (mut lines, mut events) = (LineSplitter::new(64), sse::Decoder::new(64));
@@ -134,12 +134,12 @@ pub fn stream(data: &[u8]) {
     assert_eq!(whole(&mut data.chunks(3)), at_once);
 }
 
-/// Calls `check` with every file of `fuzz/seeds/<target>`; returns how many there were.
+/// Calls `check` with every file of `fuzz/seeds/<target>`. Returns the number of files.
 pub fn replay(target: &str, check: fn(&[u8])) -> usize {
     replay_with(target, check)
 }
 
-/// As [`replay`], for a check that needs more than the input.
+/// Replays a corpus like [`replay`], for a check that needs more than the input.
 pub fn replay_with(target: &str, check: impl Fn(&[u8])) -> usize {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
     let files = std::fs::read_dir(std::path::Path::new(seeds).join(target)).unwrap();

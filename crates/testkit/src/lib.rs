@@ -1,25 +1,25 @@
-//! What the tests of Stayput are made of. Not published.
+//! Test helpers of Stayput. Not published.
 //!
-//! | room | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`fixture`] | an opened database, for the promises |
-//! | [`faulty`] | a store that fails or waits when it is told to |
-//! | [`redis`], [`postgres`] | real database servers, each on a port and in a folder of its own |
-//! | `model` | the simplest store there can be, to compare the real ones with |
-//! | [`stories`] | random stories for stores: one after the other against the model, and all at once |
-//! | [`fuzz`] | what every parser of untrusted text must hold, for the fuzzer and its saved corpus |
-//! | [`mcp`] | tiny stateful MCP servers of both eras, which go wrong as they are told |
-//! | `conformance` | a server on the official SDK that passes the official suite (a feature) |
-//! | `sdk_client` | a client on the same SDK (the same feature) |
-//! | [`peers`] | servers and SDKs of others, from the user's cache |
-//! | [`program`](fn@program), [`processes`] | the programs of this crate; what runs on this machine |
-//! | [`Random`] | chance that can be had again, from a seed |
+//! | [`fixture`] | opened database for the store conformance tests |
+//! | [`faulty`] | store that fails or waits on request |
+//! | [`redis`], [`postgres`] | real database servers, each with its own port and folder |
+//! | `model` | simplest possible store, to compare the real ones with |
+//! | [`stories`] | random operations on stores: sequential against the model, and concurrent |
+//! | [`fuzz`] | properties of every parser of untrusted text, for the fuzzer and its saved corpus |
+//! | [`mcp`] | small stateful MCP servers of both eras, with scripted faults |
+//! | `conformance` | server on the official SDK that passes the official suite (a feature) |
+//! | `sdk_client` | client on the same SDK (the same feature) |
+//! | [`peers`] | third-party servers and SDKs, from the user's cache |
+//! | [`program`](fn@program), [`processes`] | programs of this crate; processes on this machine |
+//! | [`Random`] | reproducible random numbers, from a seed |
 //!
-//! Servers are started as children and killed when they are dropped. `make test` starts one of each
-//! for all tests and names them in `STAYPUT_TEST_REDIS`, `STAYPUT_TEST_REDIS_CLUSTER` and
-//! `STAYPUT_TEST_POSTGRES`; without these every test starts its own.
+//! Servers are started as children and killed on drop. `make test` starts one of each for all tests and names them in
+//! `STAYPUT_TEST_REDIS`, `STAYPUT_TEST_REDIS_CLUSTER` and `STAYPUT_TEST_POSTGRES`; without these variables every test
+//! starts its own.
 
-// Whatever goes wrong in here is a test that fails.
+// An error in this crate is a failed test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

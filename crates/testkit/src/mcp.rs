@@ -1,9 +1,9 @@
-//! Tiny stateful MCP servers, and what tests need to run them.
+//! Small stateful MCP servers, and helpers to run them.
 //!
-//! The program `stayput-testserver` is a server of either era, over stdio, Streamable HTTP or
-//! HTTP+SSE, that counts what it sees and misbehaves when it is told to ([`USAGE`]). Over HTTP,
-//! `GET /stats` says what it saw and `POST /script` sets what goes wrong. Tests run the real program:
-//! [`TestServer`] over HTTP, [`crate::program`] with `stdio` for whatever starts its own children.
+//! The program `stayput-testserver` is a server of either era, over stdio, Streamable HTTP or HTTP+SSE, that counts
+//! its requests and misbehaves on request ([`USAGE`]). Over HTTP, `GET /stats` returns its counters and `POST /script`
+//! sets its faults. Tests run the real program: [`TestServer`] over HTTP, [`crate::program`] with `stdio` for code
+//! that starts its own children.
 
 pub(crate) mod client;
 mod engine;
@@ -36,7 +36,7 @@ pub use client::{Answer, Events, send};
 pub use options::{Options, USAGE};
 pub use test_server::TestServer;
 
-/// The whole of `stayput-testserver`: reads the command line, serves, and says how it ended.
+/// Runs `stayput-testserver`: parses the command line, serves, and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
@@ -49,16 +49,16 @@ pub fn main() -> ExitCode {
     if let Some(code) = options.faults.exit_at_once {
         return ExitCode::from(u8::try_from(code).unwrap_or(1));
     }
-    // One thread: what comes in first is done first.
+    // One thread, so that messages are processed in order.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(serve(options));
-    // Threads that wait for standard input are not waited for.
+    // Does not wait for threads that read standard input.
     runtime.shutdown_background();
     ExitCode::SUCCESS
 }
 
 async fn serve(options: Options) {
-    // Taken before anything else, so that nobody can ask too early.
+    // Installed before anything else, so that no signal comes too early.
     let _ignored = options.faults.ignore_term.then(|| signal(SignalKind::terminate()).unwrap());
     if let Some(path) = &options.starts {
         let mut starts = OpenOptions::new().append(true).create(true).open(path).unwrap();
@@ -68,7 +68,7 @@ async fn serve(options: Options) {
         daemonize();
     }
     tokio::time::sleep(Duration::from_millis(options.startup_ms)).await;
-    // Written to, or it is only promised and takes no memory.
+    // Filled with ones, because untouched pages take no memory.
     let held = vec![1_u8; options.memory_mb << 20];
     let (mode, port, with_stdin) = (options.mode, options.port, options.exit_with_stdin);
     let engine = Engine::new(options);
@@ -88,7 +88,7 @@ async fn end_of_stdin() {
     let _ = tokio::io::stdin().read_to_end(&mut thrown_away).await;
 }
 
-/// Starts a process that is nobody's child, in no group or session of ours, and that sleeps.
+/// Starts a sleeping process without a parent, outside of our process group and session.
 fn daemonize() {
     let script = "(setsid sleep 3600 </dev/null >/dev/null 2>&1 &)";
     let mut sh = Command::new("sh");

@@ -1,17 +1,17 @@
-//! The simplest store there can be.
+//! Simplest possible store.
 //!
-//! It is one list, searched from end to end. It has no indexes that could disagree with it and knows
-//! no concurrency, so it can be read against the contract line by line. It names sessions and holders
-//! by their number in the story, and takes revisions as the real store gives them.
+//! It is one list with linear search. It has no indexes that could be inconsistent and no concurrency, so it can be
+//! compared with the contract line by line. It names sessions and holders by their number in the story, and takes
+//! revisions from the real store.
 
 use std::collections::BTreeMap;
 
 use stayput_core::{Expiry, Generation, Revision, Timestamp};
 
-/// All that the model knows.
+/// State of the model.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    /// The sessions of the story, in the order in which they were tried to be inserted.
+    /// Sessions of the story, in the order of their attempted inserts.
     pub(crate) sessions: Vec<Session>,
 }
 
@@ -20,48 +20,48 @@ pub(crate) struct Model {
 pub(crate) struct Session {
     /// Whether it is in the store at all.
     pub(crate) there: bool,
-    /// The step of the story at which it had its key from; 0 if it never had.
+    /// Step of the story at which it got its key; 0 if it never had one.
     pub(crate) key_since: usize,
     /// Owner and key, as numbers of the story.
     pub(crate) name: (usize, Option<usize>),
-    /// The rule of its end.
+    /// Expiry rule.
     pub(crate) expiry: Expiry,
-    /// When it was made.
+    /// Time of its creation.
     pub(crate) created: Timestamp,
-    /// When it was last used.
+    /// Time of its last use.
     pub(crate) last_used: Timestamp,
-    /// When it ended.
+    /// Time of its end.
     pub(crate) ended: Option<Timestamp>,
-    /// Its generation.
+    /// Generation.
     pub(crate) generation: Generation,
-    /// Its revision.
+    /// Revision.
     pub(crate) revision: Revision,
-    /// Which lease holds it, as a number of the story.
+    /// Lease that holds it, as a number of the story.
     pub(crate) holder: Option<usize>,
-    /// Its state.
+    /// State values.
     pub(crate) state: BTreeMap<usize, (Revision, usize)>,
-    /// The highest revision any of its values had.
+    /// Highest revision that any of its values had.
     pub(crate) state_revision: Revision,
 }
 
-/// Why the model says no.
+/// Error of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum No {
-    /// The key is taken by this session.
+    /// This session has the key.
     Taken(usize),
-    /// There is no such session.
+    /// The session does not exist.
     Missing,
-    /// It was changed since.
+    /// The session was changed since.
     Stale,
     /// Another lease holds it.
     NotHolder,
     /// This lease holds it.
     HeldBy(usize),
-    /// The state is too large: the limit and the size.
+    /// The state is too large: limit and size.
     TooLarge(usize, usize),
 }
 
-/// How large the state of a session may be in a story.
+/// Largest state of a session in a story.
 pub(crate) const STATE_LIMIT: usize = 40;
 
 impl Session {
@@ -71,7 +71,7 @@ impl Session {
 }
 
 impl Model {
-    /// The live session with this name.
+    /// Finds the live session with this name.
     #[must_use]
     pub(crate) fn find(&self, name: (usize, Option<usize>)) -> Option<usize> {
         let named =
@@ -79,8 +79,8 @@ impl Model {
         self.sessions.iter().position(named)
     }
 
-    /// Inserts a session; returns the generations it may be given. They are two only when the last
-    /// session of its key was removed and an older one was not.
+    /// Inserts a session and returns the generations that it may get. They differ only if the last session of its key
+    /// was removed and an older one was not.
     pub(crate) fn insert(&mut self, mut session: Session) -> Result<[Generation; 2], No> {
         let taken = self.find(session.name).map(No::Taken);
         let had = |old: &&Session| old.name == session.name && session.name.1.is_some();
@@ -97,7 +97,7 @@ impl Model {
         taken.map_or(Ok([last, highest]), Err)
     }
 
-    /// The session, if `by` may write it.
+    /// Returns the session, if `by` may write it.
     pub(crate) fn write(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
         let session =
             self.sessions.get_mut(at).filter(|session| session.there).ok_or(No::Missing)?;
@@ -108,12 +108,12 @@ impl Model {
         }
     }
 
-    /// The live session, if `by` may write it.
+    /// Returns the live session, if `by` may write it.
     pub(crate) fn write_live(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
         self.write(at, by).and_then(|it| if it.ended.is_none() { Ok(it) } else { Err(No::Missing) })
     }
 
-    /// Whether a session that is over could live again.
+    /// Checks that an ended session could be revived.
     pub(crate) fn revivable(&self, at: usize) -> Result<(), No> {
         match self.find(self.sessions[at].name) {
             Some(other) if other != at => Err(No::Taken(other)),
@@ -135,7 +135,7 @@ impl Model {
         if total > STATE_LIMIT { Err(No::TooLarge(STATE_LIMIT, total)) } else { Ok(session) }
     }
 
-    /// Claims a session for `lease`, given which leases are dead.
+    /// Claims a session for `lease`, given the dead leases.
     pub(crate) fn claim(
         &mut self,
         at: usize,
@@ -153,7 +153,7 @@ impl Model {
         }
     }
 
-    /// The live sessions that are over at `now`, earliest deadline first.
+    /// Returns the live sessions that are expired at `now`, earliest deadline first.
     #[must_use]
     pub(crate) fn due(&self, now: Timestamp) -> Vec<(Timestamp, usize)> {
         let due = |(at, session): (usize, &Session)| {

@@ -1,8 +1,8 @@
-//! Servers, SDKs and programs of others, as tests find them.
+//! Third-party servers, SDKs and programs for tests.
 //!
-//! `scripts/install peers` puts them into the user's cache, pinned by the lock files in `peers/`, and
-//! `make test` names that folder in `STAYPUT_TEST_PEERS`; without the variable it is looked for where
-//! the script puts it. Nothing is fetched from here.
+//! `scripts/install peers` installs them into the user's cache, pinned by the lock files in `peers/`. `make test`
+//! names that folder in `STAYPUT_TEST_PEERS`; without the variable the default folder of the script is used. Nothing
+//! is downloaded from here.
 
 mod suite;
 
@@ -14,7 +14,7 @@ use std::{
 
 pub use suite::{Verdict, judge};
 
-/// The folder of the peers, if they were installed.
+/// Returns the folder of the peers, if they are installed.
 #[must_use]
 pub fn folder() -> Option<PathBuf> {
     let named = std::env::var_os("STAYPUT_TEST_PEERS").map(PathBuf::from);
@@ -26,9 +26,8 @@ pub fn folder() -> Option<PathBuf> {
     folder.filter(|folder| folder.join("stamp").is_file())
 }
 
-/// Whether to leave out what speaks to peers: only the quick tests are run, or nobody named their
-/// folder and none is there. Where `STAYPUT_TEST_PEERS` names it, they are meant to be there, and a
-/// test without them fails.
+/// Returns whether to skip tests with peers: in quick runs, or if their folder is neither named nor found. If
+/// `STAYPUT_TEST_PEERS` names it, the peers are required, and a test without them fails.
 #[must_use]
 pub fn are_left_out() -> bool {
     let quick = std::env::var_os("STAYPUT_TEST_QUICK").is_some();
@@ -39,14 +38,14 @@ fn installed() -> PathBuf {
     folder().expect("the peers of the tests are not here: run `scripts/install peers`")
 }
 
-/// How a peer is started; a test adds arguments of its own.
+/// Command of a peer, to which a test adds its own arguments.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// What runs it.
+    /// Program that runs it.
     pub program: PathBuf,
-    /// The first arguments.
+    /// First arguments.
     pub args: Vec<PathBuf>,
-    /// What it wants in its environment, beside the usual.
+    /// Additional environment variables.
     pub env: Vec<(&'static str, OsString)>,
 }
 
@@ -55,7 +54,7 @@ impl Peer {
         Self { program, args: vec![file], env: Vec::new() }
     }
 
-    /// The same as a command.
+    /// Returns it as a command.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
@@ -64,20 +63,20 @@ impl Peer {
     }
 }
 
-/// A program of this machine, if it is on the path.
+/// Finds a program on the path.
 #[must_use]
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Node as it is on this machine.
+/// Finds Node on this machine.
 #[must_use]
 pub fn node() -> PathBuf {
     on_path("node").expect("node is not on the path")
 }
 
-/// Node 22, which the conformance suite needs.
+/// Finds Node 22, which the conformance suite needs.
 #[must_use]
 pub fn node22() -> PathBuf {
     let candidates =
@@ -86,13 +85,13 @@ pub fn node22() -> PathBuf {
     candidates.find(|file| file.is_file()).expect("there is no Node 22 for this machine")
 }
 
-/// Python with the official SDK and FastMCP.
+/// Finds Python with the official SDK and FastMCP.
 #[must_use]
 pub fn python() -> PathBuf {
     installed().join("python/bin/python")
 }
 
-/// The browser that Playwright drives.
+/// Finds the browser for Playwright.
 #[must_use]
 pub fn chromium() -> PathBuf {
     let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -105,38 +104,38 @@ pub fn everything() -> Peer {
     Peer::new(node(), package("@modelcontextprotocol/server-everything/dist/index.js"))
 }
 
-/// `@modelcontextprotocol/server-memory`, over stdio; `MEMORY_FILE_PATH` is where it remembers.
+/// `@modelcontextprotocol/server-memory` over stdio; `MEMORY_FILE_PATH` names its file.
 #[must_use]
 pub fn memory() -> Peer {
     Peer::new(node(), package("@modelcontextprotocol/server-memory/dist/index.js"))
 }
 
-/// `@playwright/mcp`, over stdio; wants `--executable-path` with [`chromium`], and `--headless`.
+/// `@playwright/mcp` over stdio; requires `--executable-path` with [`chromium`], and `--headless`.
 #[must_use]
 pub fn playwright() -> Peer {
     Peer::new(node(), package("@playwright/mcp/cli.js"))
 }
 
-/// The official conformance suite.
+/// Official conformance suite.
 #[must_use]
 pub fn conformance() -> Peer {
     Peer::new(node22(), package("@modelcontextprotocol/conformance/dist/index.js"))
 }
 
-/// A client of `peers/clients`, `lines.mjs` there says how it is driven. Takes the URL of a server.
+/// Client of `peers/clients`; `lines.mjs` there describes its commands. Takes the URL of a server.
 #[must_use]
 pub fn client(file: &str) -> Peer {
     let file = format!("clients/{file}");
     if file.ends_with(".py") { python_peer(&file) } else { javascript_peer(&file) }
 }
 
-/// `mcp-remote`, which speaks stdio to a client and takes the URL that it speaks to.
+/// `mcp-remote`, a stdio server that takes the URL to connect to.
 #[must_use]
 pub fn mcp_remote() -> Peer {
     Peer::new(node(), package("mcp-remote/dist/proxy.js"))
 }
 
-/// The Inspector without its page: takes a URL and what to ask there, says the answer and ends.
+/// Inspector without its page: takes a URL and a request, prints the answer and exits.
 #[must_use]
 pub fn inspector() -> Peer {
     let file = package("@modelcontextprotocol/inspector/clients/launcher/build/index.js");
@@ -145,20 +144,20 @@ pub fn inspector() -> Peer {
     peer
 }
 
-/// A counter on the TypeScript SDK: takes `stdio`, or `http` and a port.
+/// Counter on the TypeScript SDK: takes `stdio`, or `http` and a port.
 #[must_use]
 pub fn counter_typescript() -> Peer {
     javascript_peer("counter.mjs")
 }
 
-/// A counter on the Python SDK: takes `stdio`, or `http` and a port.
+/// Counter on the Python SDK: takes `stdio`, or `http` and a port.
 #[must_use]
 pub fn counter_python() -> Peer {
     python_peer("counter_sdk.py")
 }
 
-/// Clients of the 2024-11-05 transport, on the Python and on the TypeScript SDK: each takes a URL, counts
-/// twice, and prints what it was told.
+/// Clients of the 2024-11-05 transport on the Python and on the TypeScript SDK: each takes a URL, counts twice, and
+/// prints the results.
 #[must_use]
 pub fn old_clients() -> [Peer; 2] {
     let env = vec![("STAYPUT_TEST_PEERS", installed().into())];
@@ -166,37 +165,37 @@ pub fn old_clients() -> [Peer; 2] {
     [python_peer("old_client.py"), typescript]
 }
 
-/// A counter on FastMCP: takes `stdio`, or `http` and a port.
+/// Counter on FastMCP: takes `stdio`, or `http` and a port.
 #[must_use]
 pub fn counter_fastmcp() -> Peer {
     python_peer("counter_fastmcp.py")
 }
 
-/// A file of `peers/` that Node runs, and where it finds its packages.
+/// File of `peers/` that Node runs, with the folder of its packages.
 fn javascript_peer(file: &str) -> Peer {
     let env = vec![("STAYPUT_TEST_PEERS", installed().into())];
     Peer { env, ..Peer::new(node(), source(file)) }
 }
 
-/// A client on the Python SDK that uses all servers of a gateway: takes the URL of `/mcp` and how the version
-/// is agreed on (`legacy` or `auto`), and says what it saw as JSON.
+/// Client on the Python SDK that uses all servers of a gateway: takes the URL of `/mcp` and the mode of version
+/// negotiation (`legacy` or `auto`), and prints its results as JSON.
 #[must_use]
 pub fn client_python() -> Peer {
     python_peer("client_sdk.py")
 }
 
-/// A file of `peers/` that Python runs, without leaving what it compiled beside it.
+/// File of `peers/` that Python runs without writing bytecode next to it.
 fn python_peer(file: &str) -> Peer {
     let env = vec![("PYTHONDONTWRITEBYTECODE", OsString::from("1"))];
     Peer { env, ..Peer::new(python(), source(file)) }
 }
 
-/// A file of a package of npm.
+/// Returns a file of an npm package.
 fn package(file: &str) -> PathBuf {
     existing(installed().join("node_modules").join(file))
 }
 
-/// A file of `peers/` in the checkout.
+/// Returns a file of `peers/` in the checkout.
 fn source(file: &str) -> PathBuf {
     existing(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers").join(file))
 }

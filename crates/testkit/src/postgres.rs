@@ -1,4 +1,4 @@
-//! A real PostgreSQL server.
+//! Real PostgreSQL server.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::server::{Server, folder, fresh_name, on_a_free_port, succeeds};
 
-/// A PostgreSQL server of one test's own.
+/// PostgreSQL server of one test.
 #[derive(Debug)]
 pub struct Postgres {
     port: u16,
@@ -21,13 +21,13 @@ pub struct Postgres {
 const USER: &str = "stayput";
 
 impl Postgres {
-    /// A server with an empty database.
+    /// Starts a server with an empty database.
     #[must_use]
     pub fn start() -> Self {
         Self::with(|_| Vec::new())
     }
 
-    /// A server with more options, made when its data folder is there.
+    /// Starts a server with additional options, which are computed after its data folder exists.
     #[must_use]
     pub fn with(options: impl Fn(&Path) -> Vec<String>) -> Self {
         on_a_free_port(|port| {
@@ -51,24 +51,24 @@ impl Postgres {
         })
     }
 
-    /// Where it is.
+    /// Returns its URL.
     #[must_use]
     pub fn url(&self) -> String {
         url(self.port)
     }
 
-    /// Ends it as a crash would: clients are cut off, nothing is written.
+    /// Ends it like a crash: clients are disconnected, nothing is written.
     pub fn kill(&mut self) {
         self.server.take().unwrap().end("QUIT");
     }
 
-    /// Starts it again, on the same port and data.
+    /// Starts it again on the same port and data.
     pub fn start_again(&mut self) {
         let data = self.folder.path().join("data");
         self.server = Some(run(self.port, &data, &self.options).unwrap());
     }
 
-    /// The process of the server.
+    /// Returns the process id of the server.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.server.as_ref().unwrap().id()
@@ -91,7 +91,8 @@ fn sql(url: &str, statement: &str) -> bool {
     succeeds(Command::new(program("psql")).args(["-X", "-q", "-d", url, "-c", statement]))
 }
 
-/// PostgreSQL refuses to run as root, so for root it runs as the user its package makes.
+/// Returns a command that runs as the user of the PostgreSQL package if we are root, because PostgreSQL refuses to run
+/// as root.
 fn unprivileged(name: &str) -> Command {
     if !is_root() {
         return Command::new(program(name));
@@ -116,7 +117,7 @@ fn give_away(folder: &Path) {
     }
 }
 
-/// Debian keeps the programs of each version in a folder of its own, the newest last.
+/// Finds a program of the newest version, because Debian has a folder for each version.
 fn program(name: &str) -> PathBuf {
     let mut found: Vec<_> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -129,16 +130,16 @@ fn program(name: &str) -> PathBuf {
     found.pop().unwrap_or_else(|| name.into())
 }
 
-/// The URL of an empty database; the server may be shared with other tests.
+/// URL of an empty database; the server may be shared with other tests.
 #[derive(Debug)]
 pub struct PostgresUrl {
-    /// The URL.
+    /// URL.
     pub url: String,
     _server: Option<Postgres>,
 }
 
 impl PostgresUrl {
-    /// On the server in `STAYPUT_TEST_POSTGRES`, else on one of its own.
+    /// Creates one on the server in `STAYPUT_TEST_POSTGRES`, or else on a new one.
     #[must_use]
     pub fn empty() -> Self {
         let (url, server) = match std::env::var("STAYPUT_TEST_POSTGRES") {

@@ -1,8 +1,8 @@
-//! What runs on this machine, as Linux tells it.
+//! Processes on this machine, from Linux `/proc`.
 
 use std::{fs, path::PathBuf};
 
-/// The processes whose environment or command line holds `token`, this one excepted.
+/// Returns the processes whose environment or command line contains `token`, except this one.
 #[must_use]
 pub fn with_token(token: &str) -> Vec<u32> {
     let holds = |pid: u32, file: &str| {
@@ -15,7 +15,7 @@ pub fn with_token(token: &str) -> Vec<u32> {
     found
 }
 
-/// The children of a process, their children, and so on.
+/// Returns the children of a process, their children, and so on.
 #[must_use]
 pub fn descendants(pid: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> =
@@ -30,26 +30,26 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Whether a process runs; one that has ended and was not waited for does not.
+/// Returns whether a process runs; a zombie does not.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|fields| !["Z", "X"].contains(&fields[0].as_str()))
 }
 
-/// How many files, sockets and pipes a process has open.
+/// Counts the open files, sockets and pipes of a process.
 #[must_use]
 pub fn open_files(pid: u32) -> usize {
     fs::read_dir(of(pid).join("fd")).map_or(0, Iterator::count)
 }
 
-/// How many this process has open.
+/// Counts those of this process.
 #[must_use]
 pub fn own_open_files() -> usize {
     // The folder that is being read is one of them.
     open_files(std::process::id()).saturating_sub(1)
 }
 
-/// How much memory a process has in use, in bytes.
+/// Returns the resident memory of a process in bytes.
 #[must_use]
 pub fn memory(pid: u32) -> u64 {
     let status = fs::read_to_string(of(pid).join("status")).unwrap_or_default();
@@ -62,7 +62,7 @@ fn of(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// Every process that runs.
+/// Returns all running processes.
 fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -73,7 +73,8 @@ fn parent(pid: u32) -> Option<u32> {
     stat(pid)?.get(1)?.parse().ok()
 }
 
-/// State, parent and what follows. The name before them may hold anything, and ends at the last `)`.
+/// Returns the fields from state and parent on. The name before them may contain any characters, and ends at the last
+/// `)`.
 fn stat(pid: u32) -> Option<Vec<String>> {
     let line = fs::read_to_string(of(pid).join("stat")).ok()?;
     let (_, fields) = line.rsplit_once(") ")?;

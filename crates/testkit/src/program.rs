@@ -1,4 +1,4 @@
-//! The programs of this crate, as tests find them.
+//! Programs of this crate for tests.
 
 use std::{
     fs,
@@ -8,11 +8,11 @@ use std::{
     time::SystemTime,
 };
 
-/// What this process has looked at: it is built once at most.
+/// Programs that this process has checked, so that each is built at most once.
 static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Where a program of the test kit is. It is built if it is not there or older than its sources, as
-/// happens when the tests of another crate are run alone.
+/// Returns the path of a program of the test kit. Builds it if it is missing or older than its sources, which happens
+/// when the tests of another crate run alone.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let folder = output_folder();
@@ -28,14 +28,14 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
-/// The folder of the profile: the test itself is in it, or in its `deps`.
+/// Returns the folder of the profile: the test itself is in it, or in its `deps`.
 fn output_folder() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut folder = test.parent().unwrap();
     if ["deps", "examples"].iter().any(|inner| folder.ends_with(inner)) {
         folder = folder.parent().unwrap();
     }
-    // A doctest lives in a folder of its own, anywhere.
+    // A doctest is in a folder of its own, anywhere.
     if folder.join("deps").is_dir() { folder.to_owned() } else { default_folder() }
 }
 
@@ -54,7 +54,7 @@ fn is_stale(program: &Path) -> bool {
     sources.iter().any(|folder| changed(folder).is_some_and(|changed| changed > built))
 }
 
-/// When anything in the folder was last changed.
+/// Returns the time of the last change in the folder.
 fn changed(folder: &Path) -> Option<SystemTime> {
     let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
     let times = entries.filter_map(|entry| {

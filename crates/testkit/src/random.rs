@@ -1,14 +1,13 @@
-//! Chance that can be had again.
+//! Reproducible random numbers.
 
 use std::time::SystemTime;
 
-/// Numbers that look random and follow from a seed.
+/// Pseudo-random numbers from a seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// What `STAYPUT_TEST_SEED` says, or else the clock. The seed is printed, so that a test that failed can
-    /// be run again as it was.
+    /// Uses `STAYPUT_TEST_SEED`, or else the clock. Prints the seed, so that a failed test can be repeated.
     #[must_use]
     #[allow(clippy::print_stdout, reason = "it is for whoever reads what a failed test said")]
     pub fn for_test() -> Self {
@@ -19,15 +18,15 @@ impl Random {
         Self(seed)
     }
 
-    /// Numbers that follow from `seed`.
+    /// Creates a generator from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number, of all there are.
+    /// Returns the next number of the full range.
     pub fn number(&mut self) -> u64 {
-        // SplitMix64: a counter, and its bits well stirred.
+        // SplitMix64: a counter with mixed bits.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -35,18 +34,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap();
         usize::try_from(self.number() % end).unwrap()
     }
 
-    /// Yes, this often in a hundred.
+    /// Returns true with this percentage.
     pub fn percent(&mut self, often: usize) -> bool {
         self.below(100) < often
     }
 
-    /// One of these.
+    /// Returns one of these.
     pub fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

@@ -1,4 +1,4 @@
-//! A real Redis server.
+//! Real Redis server.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::server::{Server, folder, fresh_name, on_a_free_port, succeeds};
 
-/// A Redis server of one test's own, which writes every change to disk before it answers.
+/// Redis server of one test, which writes every change to disk before it answers.
 #[derive(Debug)]
 pub struct Redis {
     port: u16,
@@ -20,14 +20,14 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// A server.
+    /// Starts a server.
     #[must_use]
     pub fn start() -> Self {
         Self::with(&[], false)
     }
 
-    /// A server that speaks TLS alone, with a certificate for `localhost` by an authority of its own,
-    /// see [`Redis::authority`].
+    /// Starts a server with TLS only, with a certificate for `localhost` of its own authority, see
+    /// [`Redis::authority`].
     #[must_use]
     pub fn encrypted() -> Self {
         let files = [
@@ -39,8 +39,8 @@ impl Redis {
         Self::with(&files.map(|(name, value)| [name, value]).concat(), true)
     }
 
-    /// A cluster of one node: it serves every slot and refuses what crosses slots, as each node of a
-    /// larger one does.
+    /// Starts a cluster of one node: it serves every slot and refuses commands across slots, like each node of a
+    /// larger one.
     #[must_use]
     pub fn cluster() -> Self {
         let redis = Self::with(&["--cluster-enabled", "yes"], false);
@@ -83,12 +83,12 @@ impl Redis {
         };
         command.args(["--bind", "127.0.0.1", "--save", ""]).args(ports);
         command.args(["--appendonly", "yes", "--appendfsync", "always"]);
-        // Names of files in the options are names in the folder.
+        // File names in the options are relative to the folder.
         command.current_dir(self.folder.path()).args(&self.options);
         Server::start(&mut command, || succeeds(self.cli().args(["-e", "ping"])))
     }
 
-    /// Where it is.
+    /// Returns its URL.
     #[must_use]
     pub fn url(&self) -> String {
         if self.encrypted {
@@ -98,29 +98,29 @@ impl Redis {
         }
     }
 
-    /// Kills it without a warning.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.server.take().unwrap().end("KILL");
     }
 
-    /// Lets it hang: connections stay open, nothing answers. Until [`Redis::wake`].
+    /// Freezes it until [`Redis::wake`]: connections stay open, but get no answer.
     pub fn freeze(&self) {
         let id = self.server.as_ref().unwrap().id().to_string();
         assert!(succeeds(Command::new("kill").args(["-s", "STOP", &id])));
     }
 
-    /// Lets it go on after [`Redis::freeze`].
+    /// Resumes it after [`Redis::freeze`].
     pub fn wake(&self) {
         let id = self.server.as_ref().unwrap().id().to_string();
         assert!(succeeds(Command::new("kill").args(["-s", "CONT", &id])));
     }
 
-    /// Starts it again, on the same port and data.
+    /// Starts it again on the same port and data.
     pub fn start_again(&mut self) {
         self.server = Some(self.run().unwrap());
     }
 
-    /// Its command line client.
+    /// Returns its command line client.
     #[must_use]
     pub fn cli(&self) -> Command {
         let mut cli = Command::new("redis-cli");
@@ -131,20 +131,20 @@ impl Redis {
         cli
     }
 
-    /// The certificate of the authority that signed the one of [`Redis::encrypted`].
+    /// Returns the certificate of the authority that signed the one of [`Redis::encrypted`].
     #[must_use]
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("authority.pem")
     }
 
-    /// The folder it writes to.
+    /// Returns the folder that it writes to.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
 }
 
-/// Makes an authority and a certificate for `localhost` that it signed.
+/// Creates an authority and a certificate for `localhost` that it signed.
 fn certify(folder: &Path) {
     let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
     let authority = "-subj /CN=authority -keyout authority.key -out authority.pem";
@@ -158,23 +158,23 @@ fn certify(folder: &Path) {
     }
 }
 
-/// The URL of an empty store on a Redis server; the server may be shared with other tests.
+/// URL of an empty store on a Redis server; the server may be shared with other tests.
 #[derive(Debug)]
 pub struct RedisUrl {
-    /// The URL.
+    /// URL.
     pub url: String,
     _server: Option<Redis>,
 }
 
 impl RedisUrl {
-    /// On the server in `STAYPUT_TEST_REDIS`, else on one of its own.
+    /// Creates one on the server in `STAYPUT_TEST_REDIS`, or else on a new one.
     #[must_use]
     pub fn empty() -> Self {
         Self::on("STAYPUT_TEST_REDIS", Redis::start)
     }
 
-    /// On the cluster in `STAYPUT_TEST_REDIS_CLUSTER`, else on one of its own, which takes two seconds
-    /// to form.
+    /// Creates one on the cluster in `STAYPUT_TEST_REDIS_CLUSTER`, or else on a new one, which takes two seconds to
+    /// form.
     #[must_use]
     pub fn empty_on_a_cluster() -> Self {
         Self::on("STAYPUT_TEST_REDIS_CLUSTER", Redis::cluster)

@@ -1,4 +1,4 @@
-//! A client on the official Rust SDK, driven by lines like those in `peers/clients`.
+//! Client on the official Rust SDK, controlled by lines like those in `peers/clients`.
 
 use std::{collections::HashMap, io::Write, process::ExitCode};
 
@@ -16,8 +16,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 type Client = RunningService<RoleClient, ()>;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The whole of `stayput-sdk-client URL [MODE]`: a legacy client, unless the mode is another one. What it reads and
-/// says is in `peers/clients/lines.mjs`.
+/// Runs `stayput-sdk-client URL [MODE]`: a legacy client, unless the mode is another one. `peers/clients/lines.mjs`
+/// describes its input and output.
 #[must_use]
 pub fn main() -> ExitCode {
     let url = std::env::args().nth(1).unwrap();

@@ -1,4 +1,4 @@
-//! A database server as a child of the test.
+//! Database server as a child of the test.
 
 use std::{
     io::Read,
@@ -10,14 +10,14 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A running server process; killed when dropped.
+/// Running server process. Killed on drop.
 #[derive(Debug)]
 pub(crate) struct Server(Child);
 
 impl Server {
-    /// Starts `command` and waits until `ready` says so.
+    /// Starts `command` and waits until `ready` returns true.
     ///
-    /// `Err` holds what the server printed, if it ended instead: its port may have been taken.
+    /// `Err` contains the output of the server if it exited instead, because its port may have been taken.
     pub(crate) fn start(command: &mut Command, ready: impl Fn() -> bool) -> Result<Self, String> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -30,7 +30,7 @@ impl Server {
                 return Err(format!("{command:?} ended with {status}: {said}"));
             }
             if ready() {
-                // Somebody must read what it says, or it stops when the pipe is full.
+                // Drains stderr, because the server would block on a full pipe.
                 thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
                 return Ok(server);
             }
@@ -39,12 +39,12 @@ impl Server {
         panic!("{command:?} is not ready after 30 s");
     }
 
-    /// The process.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Sends a signal by name and waits for the end.
+    /// Sends a signal by name and waits for the exit.
     pub(crate) fn end(&mut self, signal: &str) {
         let _ = Command::new("kill").args(["-s", signal, &self.0.id().to_string()]).status();
         let _ = self.0.wait();
@@ -58,12 +58,12 @@ impl Drop for Server {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Tries a few ports, because another process may take one between finding and using it.
+/// Tries several ports, because another process may take one between finding and using it.
 pub(crate) fn on_a_free_port<T>(start: impl Fn(u16) -> Result<T, String>) -> T {
     let mut said = String::new();
     for _ in 0..5 {
@@ -75,18 +75,18 @@ pub(crate) fn on_a_free_port<T>(start: impl Fn(u16) -> Result<T, String>) -> T {
     panic!("{said}");
 }
 
-/// A folder for a server's data.
+/// Creates a folder for the data of a server.
 pub(crate) fn folder() -> TempDir {
     tempfile::Builder::new().prefix("stayput-test-").tempdir().unwrap()
 }
 
-/// Whether `program` with these arguments succeeds. What it prints is thrown away.
+/// Returns whether `program` with these arguments succeeds. Discards its output.
 pub(crate) fn succeeds(program: &mut Command) -> bool {
     let quiet = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().unwrap_or_else(|error| panic!("{program:?}: {error}")).success()
 }
 
-/// A name that no test has had, also on a server that runs for long.
+/// Returns a name that no test has used, even on a long-running server.
 pub(crate) fn fresh_name() -> String {
     stayput_core::HolderId::generate().to_string().replace('-', "")
 }

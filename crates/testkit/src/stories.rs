@@ -1,8 +1,7 @@
 //! Random stories for stores.
 //!
-//! [`one_by_one`] tells a story step by step to a store and to the model and compares
-//! every answer. [`all_at_once`] lets several tasks of two holders act at the same time and checks what
-//! must hold whatever the order was.
+//! [`one_by_one`] runs a story step by step on a store and on the model and compares every answer. [`all_at_once`]
+//! lets several tasks of two holders act concurrently and checks what must hold in any order.
 
 mod concurrent;
 mod sequential;
@@ -15,8 +14,7 @@ use tokio::runtime::Runtime;
 
 pub use concurrent::all_at_once;
 
-/// Tells `cases` random stories to the store, each compared with the model; a story that fails is
-/// made as short as it can be.
+/// Runs `cases` random stories on the store, each compared with the model. A story that fails is shrunk.
 ///
 /// The store is emptied before each story.
 pub fn one_by_one(runtime: &Runtime, store: &Arc<dyn Store>, cases: u32) {

@@ -1,4 +1,4 @@
-//! Who gets the next link, who waits, and who has to go.
+//! Link budget: admission, queueing and eviction.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,7 +34,7 @@ fn limits(processes: usize, links: usize) -> Limits {
     Limits { processes, links, per_owner, ..Limits::default() }
 }
 
-/// Links that can be recycled, and what was asked for.
+/// Idle links that can be evicted, and the requests for eviction.
 #[derive(Default)]
 struct Idle {
     links: Mutex<Vec<Permit>>,
@@ -60,7 +60,7 @@ impl Idle {
         self.asked.lock().unwrap().len()
     }
 
-    /// All that is being ended is gone.
+    /// Finishes all evictions that are under way.
     fn finish(&self) {
         let gone = std::mem::take(&mut *self.leaving.lock().unwrap());
         drop(gone);
@@ -78,7 +78,7 @@ fn admission<'a>(
     Box::pin(budget.admit(Some(owner), cost, idle))
 }
 
-/// What became of it, looked at once.
+/// Polls the future once.
 pub(crate) fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send + '_>>) -> Option<T> {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),
@@ -91,7 +91,7 @@ fn taken(admission: &mut Admission<'_>) -> Option<Permit> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_comes_back_goes_to_whoever_waits() {
+async fn freed_place_goes_to_the_waiting_request() {
     let (budget, idle, ann, bob) =
         (Budget::new(limits(1, 9)), Idle::default(), owner("ann"), owner("bob"));
     let first = admission(&budget, &ann, PROCESS, &idle).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_place_that_comes_back_goes_to_whoever_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_a_cap_an_idle_link_of_the_right_kind_is_ended() {
+async fn idle_link_of_the_right_kind_is_evicted_at_a_cap() {
     let (idle, ann, bob) = (Idle::default(), owner("ann"), owner("bob"));
     let budget = Budget::new(limits(3, 4));
     for owner in [&ann, &ann, &bob] {
@@ -131,9 +131,9 @@ async fn at_a_cap_an_idle_link_of_the_right_kind_is_ended() {
     assert_eq!(idle.asked.lock().unwrap()[2], (None, false), "any link will do");
 }
 
-/// Design §4.2: an idle link is somebody's state, so no more are ended than are needed.
+/// Design §4.2: an idle link holds state of a session, so only as many are evicted as needed.
 #[tokio::test(start_paused = true)]
-async fn one_who_waits_ends_one_link() {
+async fn each_waiting_request_evicts_one_link() {
     let (idle, ann, bob) = (Idle::default(), owner("ann"), owner("bob"));
     let budget = Budget::new(limits(4, 9));
     for owner in [&ann, &ann, &bob, &bob] {
@@ -151,7 +151,7 @@ async fn one_who_waits_ends_one_link() {
     assert!(taken(&mut second).is_none() && taken(&mut first).is_none());
     assert_eq!(idle.leaving.lock().unwrap().len(), 2);
 
-    // Whoever waits for its own owner's cap needs nobody else's link.
+    // A request that waits for its own owner's cap needs no link of another owner.
     let mut third = admission(&budget, &carl, PROCESS, &idle);
     idle.finish();
     let _held = (taken(&mut first).unwrap(), taken(&mut second).unwrap());
@@ -168,7 +168,7 @@ async fn one_who_waits_ends_one_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_becomes_idle_later_is_found() {
+async fn link_that_becomes_idle_later_is_evicted() {
     let (budget, idle, ann) = (Budget::new(limits(1, 9)), Idle::default(), owner("ann"));
     let busy = admission(&budget, &ann, PROCESS, &idle).await.unwrap();
     let bob = owner("bob");
@@ -185,9 +185,9 @@ async fn a_link_that_becomes_idle_later_is_found() {
     assert_eq!(permit.unwrap().owner(), Some(&bob));
 }
 
-/// A link that goes can make room under one limit and none under another.
+/// A link that ends can free a place under one limit and none under another.
 #[tokio::test(start_paused = true)]
-async fn when_one_thing_is_out_of_the_way_the_next_one_is_asked_for() {
+async fn next_obstacle_is_tried_when_one_is_removed() {
     let (idle, ann) = (Idle::default(), owner("ann"));
     let budget = Budget::new(Limits { memory: Some(100), ..limits(9, 9) });
     let _busy = admission(&budget, &ann, LINK, &idle).await.unwrap();
@@ -232,7 +232,7 @@ async fn owners_are_served_in_turn_and_one_owner_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_at_its_cap_holds_up_nobody() {
+async fn owner_at_its_cap_does_not_block_others() {
     let (budget, idle) = (Budget::new(limits(9, 9)), Idle::default());
     let (ann, bob) = (owner("ann"), owner("bob"));
     let mut held = Vec::new();
@@ -250,9 +250,9 @@ async fn an_owner_at_its_cap_holds_up_nobody() {
     assert!(taken(&mut own).is_some());
 }
 
-/// Invariant 6: given up at whatever moment, a place is never lost.
+/// Invariant 6: whenever a request is dropped, its place is not lost.
 #[tokio::test(start_paused = true)]
-async fn a_place_that_was_given_to_one_who_left_goes_to_the_next() {
+async fn place_granted_to_a_dropped_request_goes_to_the_next() {
     let (budget, idle, ann, bob) =
         (Budget::new(limits(1, 9)), Idle::default(), owner("ann"), owner("bob"));
     let held = admission(&budget, &ann, PROCESS, &idle).await.unwrap();
@@ -278,7 +278,7 @@ async fn a_place_that_was_given_to_one_who_left_goes_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_too_long_is_told_why_and_when_to_come_back() {
+async fn request_that_waits_too_long_fails_with_a_retry_hint() {
     let (idle, ann, bob) = (Idle::default(), owner("ann"), owner("bob"));
     let budget = Budget::new(Limits { wait: Duration::from_secs(7), ..limits(2, 9) });
     let _held = (
@@ -300,7 +300,7 @@ async fn who_waits_too_long_is_told_why_and_when_to_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_never_allowed_is_refused_at_once() {
+async fn request_over_an_absolute_limit_fails_at_once() {
     let (idle, ann) = (Idle::default(), owner("ann"));
     let budget = Budget::new(limits(0, 9));
     let refused = poll(&mut admission(&budget, &ann, PROCESS, &idle)).expect("it waits");
@@ -310,7 +310,7 @@ async fn what_is_never_allowed_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn above_the_memory_limit_a_process_comes_only_for_one_that_goes() {
+async fn process_above_the_memory_limit_replaces_another() {
     let (idle, ann, bob) = (Idle::default(), owner("ann"), owner("bob"));
     let budget = Budget::new(Limits { memory: Some(100), ..limits(9, 9) });
     budget.set_memory(101);
@@ -329,7 +329,7 @@ async fn above_the_memory_limit_a_process_comes_only_for_one_that_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_opened_in_advance_counts_for_whoever_takes_it() {
+async fn spare_counts_for_the_owner_that_takes_it() {
     let (budget, idle, ann) = (Budget::new(limits(9, 9)), Idle::default(), owner("ann"));
     let mut spares = Vec::new();
     for _ in 0..3 {
@@ -350,9 +350,9 @@ async fn a_link_opened_in_advance_counts_for_whoever_takes_it() {
     assert!(taken(&mut more).is_some());
 }
 
-/// Many threads at once: never more than allowed, and everybody is served.
+/// Many threads at once: no limit is exceeded, and every request is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn under_load_everybody_is_served_and_no_cap_is_passed() {
+async fn caps_hold_and_every_request_is_served_under_load() {
     static LIVE: AtomicUsize = AtomicUsize::new(0);
     let budget = Budget::new(limits(3, 9));
     let mut tasks = tokio::task::JoinSet::new();
@@ -362,7 +362,7 @@ async fn under_load_everybody_is_served_and_no_cap_is_passed() {
             let (owner, idle) = (owner(&(number % 7).to_string()), Idle::default());
             let mut waiting = admission(&budget, &owner, PROCESS, &idle);
             if number % 5 == 0 {
-                // Looked at and dropped, at a moment of its own.
+                // Polled once and dropped, each at another time.
                 drop(poll(&mut waiting));
                 return;
             }

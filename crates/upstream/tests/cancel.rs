@@ -1,4 +1,4 @@
-//! Invariant 6: whatever is dropped at whatever await, nothing leaks and nothing is half done.
+//! Invariant 6: a future that is dropped at any await leaks nothing and leaves nothing half done.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,7 @@ use world::{
 /// Files and tasks are counted for the whole process, so these tests run one after the other.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Polls a future so many times, then drops it. Says what it gave, if it came to that.
+/// Polls a future this many times and then drops it. Returns its output, if it completed.
 async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let mut future = Some(Box::pin(future));
     let mut left = times;
@@ -43,7 +43,7 @@ async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     tokio::time::timeout(LONG, run).await.unwrap()
 }
 
-/// What this process has.
+/// Open files and tasks of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Having {
     files: usize,
@@ -55,7 +55,7 @@ fn having() -> Having {
     Having { files: processes::own_open_files(), tasks }
 }
 
-/// Waits until there is no more than before.
+/// Waits until there are no more than before.
 async fn back_at(before: Having, what: &str) {
     for _ in 0..1_000 {
         if having() == before {
@@ -66,20 +66,20 @@ async fn back_at(before: Having, what: &str) {
     panic!("{what}: {:?}, and before it was {before:?}", having());
 }
 
-/// A server with a folder for each session, whose processes have a token.
+/// Server with a folder for each session, whose processes carry a token.
 fn server(token: &str, era: EraChoice) -> Server {
     let stdio = stdio(&["--startup-ms", "5"]).env("TOKEN", token).env("DIR", "${session.dir}");
     server_with(stdio, Options { era, ..quick() })
 }
 
-/// Nothing of a session is left, and it was waited for.
+/// Checks that nothing of a session is left, without waiting.
 fn nothing_left(links: &Links, token: &str, what: &str) {
     assert!(alive(token).is_empty(), "{what}: a process is left");
     assert_eq!((links.used().links, links.used().waiting), (0, 0), "{what}");
     assert!(links.status().is_empty(), "{what}");
 }
 
-/// Runs the story once before it counts: a watchdog, threads and the like come with the first one.
+/// Opens and ends a session once before counting, because the first one starts the watchdog, threads and the like.
 async fn warmed_up(links: &Links, server: &Server) -> Having {
     let ann = place();
     call(&*open(links, server, &ann).await, "count", "{}").await;
@@ -108,20 +108,20 @@ async fn open_is_dropped(era: EraChoice) {
 }
 
 #[tokio::test]
-async fn an_open_can_be_dropped_at_any_poll() {
+async fn open_can_be_dropped_at_any_poll() {
     let _alone = ALONE.lock().await;
     open_is_dropped(EraChoice::Legacy).await;
     open_is_dropped(EraChoice::Auto).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_can_be_dropped_at_any_poll_on_any_thread() {
+async fn open_can_be_dropped_at_any_poll_on_any_thread() {
     let _alone = ALONE.lock().await;
     open_is_dropped(EraChoice::Legacy).await;
     open_is_dropped(EraChoice::Auto).await;
 }
 
-/// Over HTTP whoever follows a call reads its answer. Dropped at any poll it leaves nothing behind.
+/// Drops HTTP calls at every poll. The future of a call reads its answer, so a drop must leave nothing behind.
 async fn calls_over_http_are_dropped(tool: &str, arguments: &str) {
     let http = TestServer::http(&["--era", "legacy"]).await;
     let before = having();
@@ -146,20 +146,20 @@ async fn calls_over_http_are_dropped(tool: &str, arguments: &str) {
 }
 
 #[tokio::test]
-async fn a_call_over_http_can_be_dropped_at_any_poll() {
+async fn http_call_can_be_dropped_at_any_poll() {
     let _alone = ALONE.lock().await;
     calls_over_http_are_dropped("count", "{}").await;
     calls_over_http_are_dropped("slow", r#"{"ms":5,"steps":3}"#).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_over_http_can_be_dropped_at_any_poll_on_any_thread() {
+async fn http_call_can_be_dropped_at_any_poll_on_any_thread() {
     let _alone = ALONE.lock().await;
     calls_over_http_are_dropped("count", "{}").await;
     calls_over_http_are_dropped("slow", r#"{"ms":5,"steps":3}"#).await;
 }
 
-/// The opening itself is another task. It is ended at as many moments as there are.
+/// Ends sessions at many points of their opening, which is a separate task.
 async fn openings_are_ended(era: EraChoice) {
     let (links, token) = (links(), token());
     let server = server(&token, era);
@@ -171,7 +171,7 @@ async fn openings_are_ended(era: EraChoice) {
             for _ in 0..turns {
                 tokio::task::yield_now().await;
             }
-            // Most of it is waiting for others, which no turn of ours makes faster.
+            // Most of the opening waits for other processes, so more turns of this task alone do not help.
             tokio::time::sleep(Duration::from_micros(turns * 200)).await;
             assert!(links.end(ann.session).await.is_empty());
             nothing_left(&links, &token, &what);
@@ -189,7 +189,7 @@ async fn openings_are_ended(era: EraChoice) {
     close(&links).await;
 }
 
-/// Where the folders of all sessions are.
+/// Returns the parent of the folders of all sessions.
 async fn sessions_of(links: &Links, server: &Server) -> std::path::PathBuf {
     let ann = place();
     let link = open(links, server, &ann).await;
@@ -199,22 +199,22 @@ async fn sessions_of(links: &Links, server: &Server) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn an_opening_can_be_ended_at_any_moment() {
+async fn opening_can_be_ended_at_any_moment() {
     let _alone = ALONE.lock().await;
     openings_are_ended(EraChoice::Legacy).await;
     openings_are_ended(EraChoice::Auto).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_opening_can_be_ended_at_any_moment_on_any_thread() {
+async fn opening_can_be_ended_at_any_moment_on_any_thread() {
     let _alone = ALONE.lock().await;
     openings_are_ended(EraChoice::Legacy).await;
     openings_are_ended(EraChoice::Auto).await;
 }
 
-/// A call is sent as a whole or not at all; dropped, it is not in flight any more.
+/// A call is sent completely or not at all. A dropped call is no longer in flight.
 #[tokio::test]
-async fn a_call_can_be_dropped_at_any_poll() {
+async fn call_can_be_dropped_at_any_poll() {
     let _alone = ALONE.lock().await;
     let (links, token) = (links(), token());
     let server = server(&token, EraChoice::Legacy);
@@ -242,7 +242,7 @@ async fn a_call_can_be_dropped_at_any_poll() {
             break;
         }
     }
-    // Each was sent as a whole, and once, beside the first call and this one.
+    // Each was sent completely and once, in addition to the first call and this one.
     let stats = world::stats(&link).await;
     assert_eq!(stats["methods"]["tools/call"], calls + 2);
     let cancels = stats["cancels"].as_u64().unwrap();
@@ -252,9 +252,9 @@ async fn a_call_can_be_dropped_at_any_poll() {
     close(&links).await;
 }
 
-/// A child that does not read, and calls that wait for it, dropped at any poll.
+/// Calls that wait for a child which does not read are dropped at any poll.
 #[tokio::test]
-async fn a_call_that_waits_to_be_sent_can_be_dropped() {
+async fn call_that_waits_to_be_sent_can_be_dropped() {
     let _alone = ALONE.lock().await;
     let (links, token) = (links(), token());
     let link = open(&links, &world::scripted("sleep 1000", &token), &place()).await;
@@ -273,9 +273,9 @@ async fn a_call_that_waits_to_be_sent_can_be_dropped() {
     close(&links).await;
 }
 
-/// An end that nobody waits for goes on to its end: processes, places and folders.
+/// A dropped end completes in the background: processes, places and folders.
 #[tokio::test]
-async fn an_end_can_be_dropped_at_any_poll() {
+async fn end_can_be_dropped_at_any_poll() {
     let _alone = ALONE.lock().await;
     let (links, token) = (links(), token());
     let server = server(&token, EraChoice::Legacy);
@@ -297,9 +297,9 @@ async fn an_end_can_be_dropped_at_any_poll() {
     close(&links).await;
 }
 
-/// A close that nobody waits for goes on, too.
+/// A dropped close completes in the background, too.
 #[tokio::test]
-async fn a_close_can_be_dropped_at_any_poll() {
+async fn close_can_be_dropped_at_any_poll() {
     let _alone = ALONE.lock().await;
     let token = token();
     let mut before = None;
@@ -329,9 +329,9 @@ async fn a_close_can_be_dropped_at_any_poll() {
     }
 }
 
-/// Links that are dropped without a word are ended.
+/// Dropping the pool ends its links.
 #[tokio::test]
-async fn links_that_are_dropped_leave_nothing() {
+async fn dropped_links_leave_nothing() {
     let _alone = ALONE.lock().await;
     let token = token();
     let mut before = None;
@@ -345,7 +345,7 @@ async fn links_that_are_dropped_leave_nothing() {
         call(&*open(&links, &server, &ann).await, "count", "{}").await;
         drop(links);
         world::none_alive(&token).await;
-        // One looks after spares from time to time, and finds that there is nobody to do it for.
+        // The task that maintains spares wakes up from time to time, and ends because the pool is gone.
         until("nothing runs but that", || Handle::current().metrics().num_alive_tasks() <= 3).await;
         let files = processes::own_open_files();
         let before = *before.get_or_insert(files);

@@ -1,6 +1,6 @@
-//! The client scenarios of the official conformance suite, with `examples/client.rs` as the client.
+//! Client scenarios of the official conformance suite, with `examples/client.rs` as the client.
 //!
-//! Those about OAuth are left out: a link takes its credentials from whoever configures it.
+//! The OAuth scenarios are left out, because the credentials of a link come from its configuration.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +17,7 @@ use std::{
 
 use stayput_testkit::peers;
 
-/// The example beside this test. It is built with the tests; alone, it is built here.
+/// Returns the example next to this test. It is built with the tests; if only this test was built, it is built here.
 fn client() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().and_then(|deps| deps.parent()).unwrap();
@@ -35,7 +35,7 @@ fn client() -> PathBuf {
     client
 }
 
-/// What the suite requires of a client of this revision.
+/// Returns the scenarios that the suite requires of a client of this revision.
 fn scenarios(revision: &str) -> Vec<String> {
     let mut suite = peers::conformance().command();
     let output = suite.args(["list", "--requirements", revision]).output().unwrap();
@@ -45,9 +45,9 @@ fn scenarios(revision: &str) -> Vec<String> {
     names.filter(|name| !name.starts_with("auth/")).map(str::to_owned).collect()
 }
 
-/// Runs one scenario, and says what went wrong. A client that fails is a failure of its scenario.
+/// Runs one scenario and returns its failure. A client that fails is a failure of its scenario.
 fn run(scenario: &str, revision: &str, client: &str) -> Option<String> {
-    // Else the suite leaves a folder where it is run.
+    // Otherwise the suite leaves a folder in the current directory.
     let folder = tempfile::tempdir().unwrap();
     let mut suite = peers::conformance().command();
     suite.args(["client", "--command", client, "--scenario", scenario]);
@@ -58,8 +58,8 @@ fn run(scenario: &str, revision: &str, client: &str) -> Option<String> {
     (!passed).then(|| format!("{scenario} @ {revision}:\n{said}"))
 }
 
-/// Runs all scenarios of a revision, a few at once. Those that are `known` have to be among them, so that
-/// a list that cannot be read is not taken for an empty one.
+/// Runs all scenarios of a revision, several at once. The `known` ones have to be among them, so that an unreadable
+/// list is not taken for an empty one.
 fn conforms(revision: &str, known: &[&str]) {
     let (client, scenarios) = (client(), scenarios(revision));
     for name in known {
@@ -81,7 +81,7 @@ fn conforms(revision: &str, known: &[&str]) {
 }
 
 #[test]
-fn the_client_conforms_to_2025_11_25() {
+fn client_conforms_to_2025_11_25() {
     if !peers::are_left_out() {
         let elicitation = "elicitation-sep1034-client-defaults";
         conforms("2025-11-25", &["initialize", "tools_call", elicitation, "sse-retry"]);
@@ -89,7 +89,7 @@ fn the_client_conforms_to_2025_11_25() {
 }
 
 #[test]
-fn the_client_conforms_to_2026_07_28() {
+fn client_conforms_to_2026_07_28() {
     if !peers::are_left_out() {
         let known = [
             "tools_call",

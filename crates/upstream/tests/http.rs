@@ -1,4 +1,4 @@
-//! The HTTP client against real servers on real sockets (R120, R139).
+//! HTTP client against real servers on real sockets (R120, R139).
 
 #![allow(
     clippy::unwrap_used,

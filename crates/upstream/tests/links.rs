@@ -1,4 +1,4 @@
-//! Which session has which link: opened once, ended by anybody, never too many.
+//! Link pool: opened once, ended from any task, never over the limits.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

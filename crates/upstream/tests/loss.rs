@@ -1,4 +1,4 @@
-//! How the loss of a session over HTTP is told, and what only looks like one.
+//! Loss of an HTTP session, and errors that only look like one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,7 +25,7 @@ use world::{
     try_call, try_open,
 };
 
-/// What servers say for a session that is gone.
+/// Answers of servers to an unknown session.
 fn faces() -> Vec<(u16, String)> {
     vec![
         (404, String::new()),
@@ -44,10 +44,10 @@ fn faces() -> Vec<(u16, String)> {
     ]
 }
 
-/// E10, E11, R124, R126, R127, R140, R141: whatever it looks like, it costs one answer and two requests,
-/// on the connection that is there.
+/// E10, E11, R124, R126, R127, R140, R141: each such answer costs one failed call and two requests, on the existing
+/// connection.
 #[tokio::test]
-async fn every_face_of_a_lost_session_is_a_verdict() {
+async fn every_form_of_an_unknown_session_is_a_loss() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy", "--json"]).await);
     let server = legacy_at(http.url());
     for (code, body) in faces() {
@@ -76,7 +76,7 @@ async fn every_face_of_a_lost_session_is_a_verdict() {
     close(&links).await;
 }
 
-/// What is no verdict, and how far it says the call came.
+/// Answers that are no loss, and their certainty of delivery.
 fn look_alikes() -> Vec<(u16, String, Option<Delivery>)> {
     let (refused, unknown) = (Some(Delivery::Refused), Some(Delivery::Unknown));
     vec![
@@ -97,9 +97,9 @@ fn look_alikes() -> Vec<(u16, String, Option<Delivery>)> {
     ]
 }
 
-/// E08, E09, E10, E19: what is no verdict leaves the link alive and the state where it is.
+/// E08, E09, E10, E19: such an answer leaves the link alive and the state unchanged.
 #[tokio::test]
-async fn what_only_looks_like_a_loss_costs_nothing() {
+async fn error_that_looks_like_a_loss_keeps_the_session() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy", "--json"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     for (n, (code, body, delivery)) in look_alikes().into_iter().enumerate() {
@@ -124,16 +124,15 @@ async fn what_only_looks_like_a_loss_costs_nothing() {
     close(&links).await;
 }
 
-/// E08, E12: a server that has forgotten everything says so, and one that cannot be reached says
-/// nothing.
+/// E08, E12: a restarted server reports an unknown session, and an unreachable one reports nothing.
 #[tokio::test]
-async fn a_restarted_server_is_a_loss_and_one_that_is_away_is_none() {
+async fn restarted_server_is_a_loss_and_an_unreachable_one_is_not() {
     let (links, mut http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let (server, ann) = (legacy_at(http.url()), place());
     let link = open(&links, &server, &ann).await;
     assert_eq!(count(&link).await, 1);
     http.kill();
-    // The first can still meet the connection that broke.
+    // The first call can still use the broken connection.
     let error = try_call(&link, "count", "{}").await.unwrap_err();
     assert!(matches!(error, CallError::Failed { .. }), "{error:?}");
     let error = try_call(&link, "count", "{}").await.unwrap_err();
@@ -148,9 +147,9 @@ async fn a_restarted_server_is_a_loss_and_one_that_is_away_is_none() {
     close(&links).await;
 }
 
-/// E08, R112: the id is kept while nothing answers, and nothing is sent a second time.
+/// E08, R112: the session id is kept while the server hangs, and nothing is sent twice.
 #[tokio::test]
-async fn a_server_that_hangs_and_wakes_keeps_the_state() {
+async fn server_that_hangs_and_resumes_keeps_the_state() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     assert_eq!(count(&link).await, 1);
@@ -169,9 +168,9 @@ async fn a_server_that_hangs_and_wakes_keeps_the_state() {
     close(&links).await;
 }
 
-/// Invariant 2, E08: a connection that is cut leaves it unknown what ran, and nothing runs twice.
+/// Invariant 2, E08: after a broken connection it is unknown what ran, and nothing runs twice.
 #[tokio::test]
-async fn a_cut_connection_is_unknown_and_never_sent_again() {
+async fn broken_connection_is_unknown_and_never_retried() {
     let cut = |run: bool| json!([{ "on": "tools/call", "nth": 1, "run": run, "do": "cut" }]);
     let mid =
         |run: bool| json!([{ "on": "tools/call", "nth": 1, "run": run, "do": "cut-mid-stream" }]);
@@ -193,9 +192,9 @@ async fn a_cut_connection_is_unknown_and_never_sent_again() {
     close(&links).await;
 }
 
-/// Invariant 2: the same in the middle of a JSON answer.
+/// Invariant 2: the same holds in the middle of a JSON answer.
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_unknown() {
+async fn truncated_answer_is_unknown() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy", "--json"]).await);
     let relay = Relay::to(http.port()).await;
     let link = open(&links, &legacy_at(&relay.url("mcp")), &place()).await;
@@ -209,9 +208,9 @@ async fn an_answer_that_breaks_off_is_unknown() {
     close(&links).await;
 }
 
-/// E13: what a link that is gone still hears does not concern the one after it.
+/// E13: a late failure on an old link does not affect the next one.
 #[tokio::test]
-async fn a_late_failure_of_an_old_generation_hurts_nobody() {
+async fn late_failure_of_an_old_generation_has_no_effect() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let (server, ann) = (legacy_at(http.url()), place());
     let old = open(&links, &server, &ann).await;
@@ -234,9 +233,9 @@ async fn a_late_failure_of_an_old_generation_hurts_nobody() {
     close(&links).await;
 }
 
-/// E14, R114: the session is named by the answer to `initialize`, and by nothing else.
+/// E14, R114: only the answer to `initialize` sets the session id.
 #[tokio::test]
-async fn a_foreign_session_id_is_ignored() {
+async fn foreign_session_id_is_ignored() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     let named = r#"{"name":"mcp-session-id"}"#;
@@ -247,7 +246,7 @@ async fn a_foreign_session_id_is_ignored() {
         assert_eq!(call(&link, "header", named).await, own);
     }
     assert_ne!(own, "an-echo");
-    // Where there is no session, an echo does not make one.
+    // An echoed id does not create a session where there is none.
     let http = TestServer::http(&["--era", "legacy", "--stateless"]).await;
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     http.script(&json!([{ "on": "tools/call", "do": { "session": "an-echo" } }])).await;
@@ -257,9 +256,9 @@ async fn a_foreign_session_id_is_ignored() {
     close(&links).await;
 }
 
-/// E17, E18, R128: many calls see the same end; each is told, and one handshake follows.
+/// E17, E18, R128: each call that sees the same expiry fails on its own, and one `initialize` follows.
 #[tokio::test]
-async fn twenty_calls_that_see_one_expiry_fail_each_for_itself() {
+async fn twenty_calls_that_see_one_expiry_fail_separately() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let (server, ann) = (legacy_at(http.url()), place());
     let link = open(&links, &server, &ann).await;
@@ -285,7 +284,7 @@ async fn twenty_calls_that_see_one_expiry_fail_each_for_itself() {
     close(&links).await;
 }
 
-/// E22: whoever waits hears at once that there will be no answer.
+/// E22: a waiting caller gets an error at once.
 #[tokio::test]
 async fn calls_in_flight_fail_when_the_link_is_closed() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
@@ -310,9 +309,9 @@ async fn calls_in_flight_fail_when_the_link_is_closed() {
     close(&links).await;
 }
 
-/// E28: a server that does not answer is not asked by everybody at once, nor again and again.
+/// E28: a server that does not answer is not tried by all callers at once, nor repeatedly.
 #[tokio::test]
-async fn a_dead_server_is_not_hammered() {
+async fn dead_server_is_not_hammered() {
     for kind in [legacy_at as fn(&str) -> _, unknown_at, |url| {
         world::server_with(stayput_upstream::Http::new(url), Default::default())
     }] {
@@ -333,9 +332,9 @@ async fn a_dead_server_is_not_hammered() {
     }
 }
 
-/// E28: nor is a server that takes everybody in and forgets them at once.
+/// E28: nor is a server that accepts sessions and forgets them at once.
 #[tokio::test]
-async fn a_server_that_forgets_at_once_is_given_a_rest() {
+async fn server_that_forgets_at_once_backs_off() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     http.script(&json!([{ "on": "tools/call", "do": status(404, "") }])).await;
     let (server, ann, mut rested) = (legacy_at(http.url()), place(), 0);
@@ -355,9 +354,9 @@ async fn a_server_that_forgets_at_once_is_given_a_rest() {
     close(&links).await;
 }
 
-/// Invariant 2: a server that was at work when it forgot the session may have done it.
+/// Invariant 2: a server that forgot the session during a call may have run the call.
 #[tokio::test]
-async fn a_verdict_after_progress_says_that_it_may_have_run() {
+async fn loss_after_progress_may_have_run() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     let progress = r#"data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"at work"}}"#;

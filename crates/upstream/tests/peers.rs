@@ -1,6 +1,6 @@
-//! Links to servers and SDKs of others, as they are: real programs, spoken to as a user would.
+//! Links to third-party servers and SDKs: real programs, used as a user would.
 //!
-//! They are left out where the peers are not installed, see [`stayput_testkit::peers`].
+//! Left out if the peers are not installed, see [`stayput_testkit::peers`].
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ mod rmcp;
 #[path = "peers/sdks.rs"]
 mod sdks;
 
-/// What tests run as their warden. Run by the harness like the others, it is nothing.
+/// Warden of the tests. Does nothing when the harness runs it.
 #[test]
 fn the_warden() {
     if std::env::var_os("STAYPUT_WARDEN").is_some() {

@@ -1,4 +1,4 @@
-//! Real processes, started and ended both ways: by this process itself, and by a warden.
+//! Real processes, started and ended by this process itself and by a warden.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +20,7 @@ mod leaking;
 #[path = "process/starting.rs"]
 mod starting;
 
-/// What tests run as their warden. Run by the harness like the others, it is nothing.
+/// Warden of the tests. Does nothing when the harness runs it.
 #[test]
 fn the_warden() {
     if std::env::var_os("STAYPUT_WARDEN").is_some() {

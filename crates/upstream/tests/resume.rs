@@ -1,4 +1,4 @@
-//! Coming back to a session on an HTTP server: from memory, from a keeper, and not at all.
+//! Resumption of HTTP sessions: from memory, from an attachment, and not at all.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,14 +24,14 @@ use world::{
     server_with, try_call, until,
 };
 
-/// A server of which not even is known who shares a link to it.
+/// Server without a configured era or isolation.
 fn plain_at(url: &str) -> Server {
     server_with(Http::new(url), Options::default())
 }
 
-/// E07, R110–R119, R123: in another process the counter goes on, and the call is all that is sent.
+/// E07, R110–R119, R123: in another process the counter continues, and only the call is sent.
 #[tokio::test]
-async fn another_process_goes_on_with_one_request() {
+async fn next_process_resumes_with_one_request() {
     for kind in [legacy_at as fn(&str) -> Server, unknown_at, plain_at] {
         let http = TestServer::http(&["--revision", "2025-06-18"]).await;
         let (server, ann, shelf) = (kind(http.url()), place(), Shelf::new());
@@ -58,9 +58,9 @@ async fn another_process_goes_on_with_one_request() {
     }
 }
 
-/// R118: the keeper is asked when a link is opened, and not on every call.
+/// R118: the attachment is loaded when a link is opened, not on every call.
 #[tokio::test]
-async fn a_keeper_is_asked_once() {
+async fn attachment_is_loaded_once() {
     let http = TestServer::http(&[]).await;
     let (links, server, ann, shelf) = (links(), plain_at(http.url()), place(), Shelf::new());
     for n in 1..=5 {
@@ -72,9 +72,9 @@ async fn a_keeper_is_asked_once() {
     close(&links).await;
 }
 
-/// E07: a server that refuses a second `initialize` is not asked for one.
+/// E07: a server that refuses a second `initialize` does not get one.
 #[tokio::test]
-async fn a_second_handshake_is_not_needed() {
+async fn resumption_needs_no_initialize() {
     let http = TestServer::http(&["--era", "legacy"]).await;
     let (server, ann, shelf) = (legacy_at(http.url()), place(), Shelf::new());
     for n in 1..=3 {
@@ -88,7 +88,7 @@ async fn a_second_handshake_is_not_needed() {
     assert_eq!((http.counted("initialize").await, shelf.saved()), (1, 3));
 }
 
-/// E15: what is to be gone on with is not deleted; what ended is, if that is wanted.
+/// E15: a session that may be resumed is not deleted. An ended session is, if configured.
 #[tokio::test]
 async fn only_the_end_of_a_session_deletes_it_on_the_server() {
     let http = TestServer::http(&["--era", "legacy"]).await;
@@ -104,7 +104,7 @@ async fn only_the_end_of_a_session_deletes_it_on_the_server() {
     assert_eq!(http.counted("deletes").await, 0);
     let _ = links.end(ann.session).await;
     assert_eq!((http.counted("deletes").await, http.counted("sessions").await), (1, 1));
-    // Let go of before it ended, it is deleted all the same.
+    // A session whose link was released before its end is deleted, too.
     let bob = place();
     count_once(&links, &server, &bob).await;
     assert_eq!(links.close_idle(Duration::ZERO), 1);
@@ -116,9 +116,9 @@ async fn only_the_end_of_a_session_deletes_it_on_the_server() {
     assert_eq!((http.counted("deletes").await, http.counted("sessions").await), (2, 2));
 }
 
-/// E15: a server that refuses or hangs at the farewell does not hold the end up.
+/// E15: a server that refuses `DELETE` or hangs in it does not block the end.
 #[tokio::test]
-async fn a_farewell_is_bounded() {
+async fn delete_at_the_end_has_a_timeout() {
     let http = TestServer::http(&["--era", "legacy", "--quirk", "no-delete"]).await;
     let mut options = Options { era: EraChoice::Legacy, ..Options::default() };
     options.timeouts.close = Duration::from_millis(100);
@@ -134,9 +134,9 @@ async fn a_farewell_is_bounded() {
     close(&links).await;
 }
 
-/// R123, R132, R133: a link that made room comes back without a loss and without a handshake.
+/// R123, R132, R133: an evicted link returns without a loss and without `initialize`.
 #[tokio::test]
-async fn an_evicted_link_comes_back_as_it_was() {
+async fn evicted_link_returns_with_its_state() {
     let http = TestServer::http(&["--era", "legacy"]).await;
     let links = links_with(Limits { links: 1, ..Limits::default() });
     let (server, ann, bob) = (legacy_at(http.url()), place(), place());
@@ -153,9 +153,9 @@ async fn an_evicted_link_comes_back_as_it_was() {
     close(&links).await;
 }
 
-/// Invariant 12: what cannot be kept is not used.
+/// Invariant 12: a link whose attachment cannot be saved is not used.
 #[tokio::test]
-async fn a_link_that_cannot_be_kept_is_not_used() {
+async fn link_that_cannot_be_saved_is_not_used() {
     let http = TestServer::http(&["--era", "legacy"]).await;
     let (links, server, ann, shelf) = (links(), legacy_at(http.url()), place(), Shelf::new());
     shelf.cannot_save.store(true, Ordering::SeqCst);
@@ -175,9 +175,9 @@ async fn a_link_that_cannot_be_kept_is_not_used() {
     close(&links).await;
 }
 
-/// Invariant 3: what cannot be read could be a session: nothing is begun beside it.
+/// Invariant 3: an attachment that cannot be loaded could be a session, so no new one is started.
 #[tokio::test]
-async fn a_link_that_cannot_be_looked_up_is_not_opened() {
+async fn link_without_a_readable_attachment_is_not_opened() {
     let http = TestServer::http(&[]).await;
     for kind in [legacy_at as fn(&str) -> Server, unknown_at, plain_at] {
         let (links, server, shelf) = (links(), kind(http.url()), Shelf::new());
@@ -189,9 +189,9 @@ async fn a_link_that_cannot_be_looked_up_is_not_opened() {
     }
 }
 
-/// Invariant 8: who reads the database alone has no session.
+/// Invariant 8: access to the database alone gives no session.
 #[tokio::test]
-async fn what_is_kept_does_not_show_the_session() {
+async fn attachment_does_not_reveal_the_session() {
     let http = TestServer::http(&["--era", "legacy"]).await;
     let (links, server, ann, shelf) = (links(), legacy_at(http.url()), place(), Shelf::new());
     let link = open_kept(&links, &server, &ann, &shelf).await.unwrap();
@@ -205,9 +205,9 @@ async fn what_is_kept_does_not_show_the_session() {
     close(&links).await;
 }
 
-/// E07, invariant 3: a session that is kept here and forgotten there is a loss, told by the first call.
+/// E07, invariant 3: if the server forgot a saved session, the first call reports a loss.
 #[tokio::test]
-async fn a_kept_session_that_the_server_forgot_is_a_loss() {
+async fn saved_session_that_the_server_forgot_is_a_loss() {
     let mut http = TestServer::http(&["--era", "legacy"]).await;
     let (server, ann, shelf) = (legacy_at(http.url()), place(), Shelf::new());
     let first = links();
@@ -228,9 +228,9 @@ async fn a_kept_session_that_the_server_forgot_is_a_loss() {
     close(&second).await;
 }
 
-/// A session belongs to the configuration and the credentials that it was made with.
+/// A session belongs to the configuration and the credentials with which it was opened.
 #[tokio::test]
-async fn another_configuration_does_not_get_the_session() {
+async fn changed_configuration_does_not_resume_the_session() {
     let http = TestServer::http(&["--era", "legacy"]).await;
     let (ann, shelf) = (place(), Shelf::new());
     let mut generation = Generation::default();
@@ -248,7 +248,7 @@ async fn another_configuration_does_not_get_the_session() {
 
 /// Without a session on the server there is nothing to lose and nothing to delete.
 #[tokio::test]
-async fn a_server_without_sessions_loses_nothing() {
+async fn server_without_sessions_loses_nothing() {
     let http = TestServer::http(&["--era", "legacy", "--stateless"]).await;
     let (links, server, ann) = (links(), legacy_at(http.url()), place());
     let link = open(&links, &server, &ann).await;
@@ -265,9 +265,9 @@ async fn a_server_without_sessions_loses_nothing() {
     close(&links).await;
 }
 
-/// The transport of 2024-11-05 has no way back: to let go of it is to lose it, and that is told.
+/// A session of the 2024-11-05 transport cannot be resumed: an eviction is a loss, and is reported.
 #[tokio::test]
-async fn an_evicted_stream_is_a_loss() {
+async fn evicted_stream_is_a_loss() {
     let http = TestServer::sse(&["--era", "legacy"]).await;
     let server = server_with(Transport::Sse(Http::new(http.url())), Options::default());
     let (links, ann) = (links(), place());

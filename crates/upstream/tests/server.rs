@@ -1,4 +1,4 @@
-//! What is configured of a server, and what makes two links the same.
+//! Configuration of servers, and the identity of links.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -55,9 +55,9 @@ fn env<'a>(launch: &'a Launch, name: &str) -> Option<&'a str> {
     found.first().and_then(|(_, value)| value.to_str())
 }
 
-/// R160: the id of a session reaches its process as an argument, and everywhere else.
+/// R160: the id of a session can be in an argument of its process, and in every other setting.
 #[test]
-fn values_are_filled_into_everything_that_is_started() {
+fn values_are_expanded_in_all_settings_of_a_process() {
     let stdio = Stdio::new("${owner.dir}/bin")
         .args(["--session-id=${session.hash}", "a b", "", "$${session.dir}", "${X}"])
         .env("MEMORY_FILE_PATH", "${session.dir}/memory.jsonl")
@@ -73,7 +73,7 @@ fn values_are_filled_into_everything_that_is_started() {
 }
 
 #[test]
-fn a_child_gets_little_of_our_environment() {
+fn child_inherits_few_variables() {
     let started = |stdio| launch(&server(stdio), &Expansion::default());
     let usual = started(Stdio::new("x"));
     assert_eq!(env(&usual, "PATH"), std::env::var("PATH").ok().as_deref());
@@ -88,7 +88,7 @@ fn a_child_gets_little_of_our_environment() {
 }
 
 #[test]
-fn values_are_filled_into_the_url_and_the_headers() {
+fn values_are_expanded_in_url_and_headers() {
     let http = Http::new("https://${owner.hash}.example.com/${session.hash}?k=$${X}")
         .header("X-Tenant", "t-${owner.hash}")
         .header("Accept", "application/json")
@@ -105,7 +105,7 @@ fn values_are_filled_into_the_url_and_the_headers() {
 }
 
 #[test]
-fn what_cannot_be_used_is_said_when_the_server_is_built() {
+fn unusable_setting_is_reported_when_the_server_is_built() {
     let stdio = || Stdio::new("x");
     for (said, expected) in [
         (says(Stdio::new("")), "the command is empty"),
@@ -139,7 +139,7 @@ fn what_cannot_be_used_is_said_when_the_server_is_built() {
 }
 
 #[test]
-fn a_shared_server_cannot_use_what_differs() {
+fn shared_server_cannot_use_values_that_differ() {
     let with = |isolation, text: &str| {
         let options = Options { isolation: Some(isolation), ..Options::default() };
         Server::with("x", Stdio::new("x").args([text]), options)
@@ -172,7 +172,7 @@ fn isolation_follows_the_era_and_what_the_templates_need() {
     assert_eq!(provided.isolation(Era::Modern), Isolation::PerOwner);
 }
 
-/// R017, E36: everything counts that a server could tell two links apart by, wherever it stands.
+/// R017, E36: every setting counts by which a server could distinguish two links.
 #[test]
 fn each_difference_makes_another_identity() {
     let stdio = || Stdio::new("x").inherit_nothing();
@@ -210,9 +210,9 @@ fn each_difference_makes_another_identity() {
     assert!(all.iter().all(|transport| identities.contains(&ids(transport))), "not stable");
 }
 
-/// E23: two owners never share what belongs to one of them.
+/// E23: two owners never share a link that depends on the owner.
 #[test]
-fn an_identity_counts_the_values_that_are_used_and_no_others() {
+fn identity_depends_only_on_the_values_in_use() {
     let (ann, bob) = (expansion(&place("ann")), expansion(&place("bob")));
     let plain = server(Stdio::new("x"));
     assert_eq!(plain.identity(&ann), plain.identity(&bob));
@@ -226,10 +226,10 @@ fn an_identity_counts_the_values_that_are_used_and_no_others() {
     assert_eq!(session.profile_identity(&ann), session.profile_identity(&bob));
 }
 
-/// R017, E23, E24: server, owner and session are in the key; the same configuration under another
-/// name is another server.
+/// R017, E23, E24: the key contains server, owner and session. The same configuration under another name is another
+/// server.
 #[test]
-fn a_link_is_found_by_server_and_scope() {
+fn link_key_contains_server_and_scope() {
     let (one, other) = (server(Stdio::new("x")), Server::new("y", Stdio::new("x")).unwrap());
     let (ann, bob) = (place("ann"), place("bob"));
     let again = LinkOwner::new(ann.owner.clone(), SessionId::generate(Timestamp::from_millis(2)));
@@ -252,9 +252,9 @@ fn a_link_is_found_by_server_and_scope() {
     assert_eq!(key(Isolation::Shared, &ann).scope().owner(), None);
 }
 
-/// Invariant 8, E36: no secret is shown, and no key holds one.
+/// Invariant 8, E36: no output shows a secret, and no key contains one.
 #[test]
-fn nothing_shows_a_secret() {
+fn no_output_shows_a_secret() {
     let stdio = Stdio::new("x").args(["--token=secret"]).env("KEY", "secret");
     let http = Http::new("https://u:secret@h/secret?k=secret").bearer("secret").proxy(Proxy::Url {
         url: Target::parse("http://u:secret@proxy:1").unwrap(),
@@ -303,9 +303,9 @@ impl HeaderProvider for Tokens {
     }
 }
 
-/// R113, R116: each request has its own headers, made for whose link it is, again after a refusal.
+/// R113, R116: each request gets its own headers for the owner of the link, and new ones after a refusal.
 #[tokio::test]
-async fn a_provider_is_asked_for_each_request() {
+async fn provider_is_asked_for_each_request() {
     let http = Http::new("https://h").bearer("static").header("k", "v");
     let server = server(http.clone().provider(Arc::new(Tokens("a"))));
     let scope = Scope::of(Isolation::PerOwner, &place("ann"));

@@ -1,4 +1,4 @@
-//! The transport of 2024-11-05: one stream for everything the server says.
+//! Transport of 2024-11-05: one stream for all messages of the server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,15 +36,15 @@ async fn old() -> TestServer {
     TestServer::sse(&["--era", "legacy"]).await
 }
 
-/// A stream that says this and ends.
+/// Stream with this body, which then ends.
 fn stream(body: &str) -> Value {
     let headers = json!([["content-type", "text/event-stream"]]);
     json!([{ "on": "GET", "do": { "status": { "code": 200, "body": body, "headers": headers } } }])
 }
 
-/// Messages and credentials go to the server that was configured, and nowhere else.
+/// Messages and credentials go only to the configured server.
 #[tokio::test]
-async fn an_endpoint_at_another_origin_is_refused() {
+async fn endpoint_at_another_origin_is_refused() {
     let (http, elsewhere) = (old().await, Relay::to_nowhere().await);
     for endpoint in [elsewhere.url("messages"), "//127.0.0.1:1/x".to_owned()] {
         let links = links();
@@ -56,9 +56,9 @@ async fn an_endpoint_at_another_origin_is_refused() {
     assert_eq!((elsewhere.made(), http.counted("posts").await), (0, 0));
 }
 
-/// What is no stream, or never says where messages go, is an error and not a wait.
+/// An answer that is no stream, or never names the endpoint, is an error instead of a hang.
 #[tokio::test]
-async fn a_stream_without_an_endpoint_is_an_error() {
+async fn stream_without_an_endpoint_is_an_error() {
     let http = old().await;
     let mut options = Options::default();
     options.timeouts.open = Duration::from_millis(300);
@@ -72,7 +72,7 @@ async fn a_stream_without_an_endpoint_is_an_error() {
         json!([{ "on": "GET", "do": "hang-after-head" }]),
     ] {
         http.script(&script).await;
-        // Links of their own each time: a server that failed is given a rest.
+        // A new pool each time, because a server that failed backs off.
         let links = links();
         let failed = try_open(&links, &server, &place()).await.unwrap_err();
         let silent = script.to_string().contains("hang");
@@ -86,9 +86,9 @@ async fn a_stream_without_an_endpoint_is_an_error() {
     }
 }
 
-/// Without the stream there is no session: that is a loss, and whoever waits hears it.
+/// Without the stream there is no session: that is a loss, and waiting callers get it.
 #[tokio::test]
-async fn a_stream_that_breaks_is_a_loss() {
+async fn broken_stream_is_a_loss() {
     let (links, http) = (links(), old().await);
     let relay = Relay::to(http.port()).await;
     let (server, ann) = (sse_at(&relay.url("sse")), place());
@@ -108,9 +108,9 @@ async fn a_stream_that_breaks_is_a_loss() {
     close(&links).await;
 }
 
-/// E11, E22: a POST can bring the verdict; who waits for an answer on the stream does not wait for ever.
+/// E11, E22: the answer to a POST can report an unknown session. Calls that wait on the stream then fail, too.
 #[tokio::test]
-async fn a_post_that_is_refused_for_the_session_is_a_verdict() {
+async fn post_refused_for_an_unknown_session_is_a_loss() {
     let (links, http) = (links(), old().await);
     let (server, ann) = (sse_at(http.url()), place());
     let link = open(&links, &server, &ann).await;
@@ -133,9 +133,9 @@ async fn a_post_that_is_refused_for_the_session_is_a_verdict() {
     close(&links).await;
 }
 
-/// E19: what is refused for another reason costs one call.
+/// E19: a POST that is refused for another reason fails one call.
 #[tokio::test]
-async fn a_post_that_fails_costs_one_call() {
+async fn failed_post_fails_one_call() {
     let (links, http) = (links(), old().await);
     let link = open(&links, &sse_at(http.url()), &place()).await;
     for (deed, delivery) in [
@@ -153,9 +153,9 @@ async fn a_post_that_fails_costs_one_call() {
     close(&links).await;
 }
 
-/// A limit holds, whether the POST hangs or the stream is silent.
+/// The timeout holds, whether the POST hangs or the stream is silent.
 #[tokio::test]
-async fn a_call_that_takes_too_long_fails() {
+async fn call_that_takes_too_long_fails() {
     let (links, http) = (links(), old().await);
     let link = open(&links, &sse_at(http.url()), &place()).await;
     let limit = Some(Duration::from_millis(200));
@@ -172,9 +172,9 @@ async fn a_call_that_takes_too_long_fails() {
     close(&links).await;
 }
 
-/// Invariant 7: a stream on which nothing is said is not a stream that broke.
+/// Invariant 7: a silent stream is not a broken one.
 #[tokio::test]
-async fn a_silent_stream_is_kept() {
+async fn silent_stream_is_kept() {
     let (links, http) = (links(), old().await);
     let mut options = Options::default();
     options.timeouts.idle = Duration::from_millis(100);
@@ -186,9 +186,9 @@ async fn a_silent_stream_is_kept() {
     close(&links).await;
 }
 
-/// Many calls share the stream, and who listens hears the rest.
+/// Many calls share the stream, and a listener gets the other messages.
 #[tokio::test]
-async fn answers_find_their_calls_on_one_stream() {
+async fn answers_on_one_stream_reach_their_calls() {
     let (links, http) = (links(), old().await);
     let link = open(&links, &sse_at(http.url()), &place()).await;
     let mut listener = listen(&link).await;

@@ -24,7 +24,7 @@ use world::{alive, call, close, legacy, links, open, place, quick, server_with, 
 
 /// R037, R102.
 #[tokio::test]
-async fn a_child_keeps_its_state_between_calls() {
+async fn child_keeps_its_state_between_calls() {
     let links = links();
     let server = legacy(&[]);
     let (ann, bob) = (place(), place());
@@ -36,7 +36,7 @@ async fn a_child_keeps_its_state_between_calls() {
 }
 
 #[tokio::test]
-async fn arguments_environment_and_folder_come_as_they_are_written() {
+async fn arguments_environment_and_folder_arrive_unchanged() {
     let links = links();
     let (token, folder) = (token(), tempfile::tempdir().unwrap());
     let odd = format!("{token} two  words \u{e4} '\"$HOME`*");
@@ -55,9 +55,9 @@ async fn arguments_environment_and_folder_come_as_they_are_written() {
     assert!(alive(&token).is_empty());
 }
 
-/// R034: with the session goes its folder.
+/// R034: the folder of a session ends with it.
 #[tokio::test]
-async fn a_session_has_a_folder_of_its_own_until_it_ends() {
+async fn session_has_its_own_folder_until_it_ends() {
     let links = links();
     let server = server_with(stdio(&[]).env("DIR", "${session.dir}"), quick());
     let (ann, bob) = (place(), place());
@@ -74,7 +74,7 @@ async fn a_session_has_a_folder_of_its_own_until_it_ends() {
     }
     assert!(links.end(ann.session).await.is_empty());
     assert!(!folders[0].exists() && folders[1].exists());
-    // Revived under its id, the session finds an empty folder.
+    // A session that is revived under its id finds an empty folder.
     open(&links, &server, &ann).await;
     assert_eq!(std::fs::read_dir(&folders[0]).unwrap().count(), 0);
     assert!(links.end(ann.session).await.is_empty() && links.end(bob.session).await.is_empty());

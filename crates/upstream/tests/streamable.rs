@@ -1,4 +1,4 @@
-//! Streamable HTTP: streams, both eras, credentials, and much of everything.
+//! Streamable HTTP: streams, both eras, credentials and floods.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

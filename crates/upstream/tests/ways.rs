@@ -1,4 +1,4 @@
-//! What holds on every transport and in both eras: the user of a link need not care.
+//! Behaviour that is the same on every transport and in both eras.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
@@ -13,7 +13,7 @@ use stayput_upstream::{
 use stayput_wire::Message;
 use world::{LONG, call, close, links, open, params, place, server_with, stdio, try_call};
 
-/// A server reached in one way, and what it needs to live.
+/// Server on one transport, and the objects that keep it running.
 struct Reached {
     name: &'static str,
     server: Server,
@@ -38,7 +38,7 @@ impl Reached {
     }
 }
 
-/// The test server on every transport, in both eras.
+/// Returns the test server on every transport, in both eras.
 async fn every_way() -> Vec<Reached> {
     let mut all = vec![
         Reached::new("legacy stdio", stdio(&["--era", "legacy"]), Way::Legacy, None),
@@ -68,7 +68,7 @@ async fn every_way() -> Vec<Reached> {
 
 /// R013, R016, R065, R102, R103.
 #[tokio::test]
-async fn state_stays_between_calls() {
+async fn state_is_kept_between_calls() {
     let links = links();
     for reached in every_way().await {
         let (name, server) = (reached.name, &reached.server);
@@ -86,7 +86,7 @@ async fn state_stays_between_calls() {
 }
 
 #[tokio::test]
-async fn what_is_sent_and_what_comes_back_is_not_touched() {
+async fn request_and_answer_pass_unchanged() {
     let links = links();
     for reached in every_way().await {
         let link = open(&links, &reached.server, &place()).await;
@@ -136,7 +136,7 @@ async fn progress_comes_in_order_under_the_callers_token() {
     close(&links).await;
 }
 
-/// E38: one failed request leaves its siblings alone.
+/// E38: one failed request does not affect the others.
 #[tokio::test]
 async fn many_calls_share_a_link() {
     let links = links();
@@ -163,7 +163,7 @@ async fn many_calls_share_a_link() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_fails_and_is_cancelled() {
+async fn call_that_takes_too_long_fails_and_is_cancelled() {
     let links = links();
     for reached in every_way().await {
         let name = reached.name;
@@ -176,7 +176,7 @@ async fn a_call_that_takes_too_long_fails_and_is_cancelled() {
         assert!(matches!(error, CallError::TimedOut { .. }), "{name}: {error}");
         assert!(error.delivery().may_have_run());
         cancelled(&link, name, 1).await;
-        // Progress keeps a call alive beyond its limit.
+        // Progress extends the time of a call beyond its timeout.
         let slow =
             r#"{"name":"slow","arguments":{"ms":600,"steps":12},"_meta":{"progressToken":1}}"#;
         let call = link.call("tools/call", Some(slow), options).await.unwrap();
@@ -185,7 +185,7 @@ async fn a_call_that_takes_too_long_fails_and_is_cancelled() {
     close(&links).await;
 }
 
-/// Waits until the server has seen so many cancellations.
+/// Waits until the server has received this number of cancellations.
 async fn cancelled(link: &stayput_upstream::Link, name: &str, count: u64) {
     for _ in 0..500 {
         let stats: serde_json::Value =
@@ -200,14 +200,14 @@ async fn cancelled(link: &stayput_upstream::Link, name: &str, count: u64) {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_once() {
+async fn dropped_call_is_cancelled_once() {
     let links = links();
     for reached in every_way().await {
         let name = reached.name;
         let link = open(&links, &reached.server, &place()).await;
         let slow = params("slow", r#"{"ms":60000}"#);
         let call = link.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
-        // It has to be there before it can be cancelled.
+        // The call has to arrive before it can be cancelled.
         world::call(&link, "count", "{}").await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         drop(call);
@@ -218,7 +218,7 @@ async fn a_dropped_call_is_cancelled_once() {
 }
 
 #[tokio::test]
-async fn a_legacy_server_can_ask_during_a_call() {
+async fn legacy_server_can_send_requests_during_a_call() {
     let links = links();
     for reached in every_way().await.into_iter().filter(|it| it.way != Way::Modern) {
         let name = reached.name;
@@ -242,7 +242,7 @@ async fn a_legacy_server_can_ask_during_a_call() {
             }
         };
         assert!(answer.result().unwrap().contains("forty-two"), "{name}: {:?}", answer.result());
-        // Nobody there to ask: the server hears so, and nothing hangs.
+        // Without a reader the server gets a refusal, and nothing hangs.
         let refused = try_call(&link, "elicit", "{}").await;
         assert!(refused.is_ok(), "{name}: {refused:?}");
     }
@@ -250,7 +250,7 @@ async fn a_legacy_server_can_ask_during_a_call() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_what_belongs_to_no_call() {
+async fn listener_gets_messages_outside_of_calls() {
     let links = links();
     for reached in every_way().await {
         let name = reached.name;

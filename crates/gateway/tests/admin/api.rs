@@ -9,10 +9,10 @@ use crate::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// R145: what an operator sees of a session: whose it is, what named it, its servers, its process, what it
-/// was used for.
+/// R145: the admin API shows a session with its owner, the source of its name, its servers, its process and its
+/// statistics.
 #[tokio::test]
-async fn a_session_is_seen_with_all_that_belongs_to_it() {
+async fn session_is_shown_with_its_servers_and_process() {
     let mark = mark("admin-seen");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     assert!(sessions(&gateway, "").await.is_empty());
@@ -34,7 +34,7 @@ async fn a_session_is_seen_with_all_that_belongs_to_it() {
     assert_eq!(link["pid"].to_string(), pid);
     assert_eq!((&link["state"], &link["shared_by"]), (&json!("live"), &json!("session")));
     assert!(link["memory_bytes"].as_u64().unwrap() > 100_000, "{link}");
-    // The id is what logs say, and no handle of any kind.
+    // The id is the one in the logs. No handle of any kind is shown.
     let id = seen["id"].as_str().unwrap();
     assert!(gateway.log().contains(id));
     let whole = get(&gateway, &format!("/admin/sessions/{id}")).await.to_string();
@@ -43,9 +43,9 @@ async fn a_session_is_seen_with_all_that_belongs_to_it() {
     gone(&mark).await;
 }
 
-/// Issue 6: the last error comes with what the process wrote, for the operator and for nobody else.
+/// Issue 6: the last error comes with the end of stderr of the process. Only the operator sees it.
 #[tokio::test]
-async fn a_crash_is_told_with_the_last_words() {
+async fn crash_is_shown_with_the_end_of_stderr() {
     let mark = mark("admin-crash");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -65,7 +65,7 @@ async fn a_crash_is_told_with_the_last_words() {
     assert_eq!(seen["last_error"]["server"], "test");
     assert!(seen["last_error"]["stderr"].as_str().unwrap().contains("the disk is full"), "{seen}");
     assert!(seen["links"][0]["trouble"]["message"].as_str().unwrap().contains("exited"), "{seen}");
-    // The next generation is seen as one.
+    // The new process is shown as the next generation.
     client.text(&gateway, "count").await;
     let seen = get(&gateway, &path).await;
     assert_eq!((&seen["generation"], &seen["links"][0]["generation"]), (&json!(1), &json!(1)));
@@ -75,9 +75,9 @@ async fn a_crash_is_told_with_the_last_words() {
     gone(&mark).await;
 }
 
-/// A session that is ended is gone with its processes, its calls fail at once, and it is remembered.
+/// Ending a session ends its processes and fails its calls at once. The session stays on record as ended.
 #[tokio::test]
-async fn a_session_is_ended() {
+async fn ended_session_loses_its_processes_and_fails_its_calls() {
     let mark = mark("admin-end");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
@@ -99,7 +99,7 @@ async fn a_session_is_ended() {
     let seen = get(&gateway, &path).await;
     assert_eq!((&seen["state"], &seen["ended"]["reason"]), (&json!("ended"), &json!("closed")));
     assert_eq!(ask(&gateway, Method::DELETE, &path).await.status, 410);
-    // Its client is told so before anything is done, and goes on in a session of its own.
+    // The client gets an error before any call runs, and continues in a new session.
     let after = client.call(&gateway, "count", json!({})).await;
     assert!(
         after.to_string().contains("was ended") && after["result"]["isError"] == true,
@@ -112,9 +112,9 @@ async fn a_session_is_ended() {
     gone(&mark).await;
 }
 
-/// Filters and pages: every session is on one page, each once.
+/// Filters and pages: every session is on exactly one page.
 #[tokio::test]
-async fn sessions_are_found_page_by_page() {
+async fn sessions_are_listed_page_by_page() {
     let mark = mark("admin-pages");
     let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -143,9 +143,9 @@ async fn sessions_are_found_page_by_page() {
     gone(&mark).await;
 }
 
-/// What cannot be meant is said, and nothing is done.
+/// An invalid request is answered with an error that names the mistake, and changes nothing.
 #[tokio::test]
-async fn a_question_that_makes_no_sense_is_refused() {
+async fn invalid_request_is_refused_with_a_hint() {
     let gateway = Gateway::start(json!({})).await;
     let unknown = "/admin/sessions/0192f0c0-0000-7000-8000-000000000000";
     for (method, path, status, word) in [
@@ -170,9 +170,9 @@ async fn a_question_that_makes_no_sense_is_refused() {
     }
 }
 
-/// Servers with what was learned of them, and the process itself.
+/// The API shows the servers with what was learned about them, and the gateway process itself.
 #[tokio::test]
-async fn servers_and_the_process_are_seen() {
+async fn servers_and_process_are_shown() {
     let mark = mark("admin-servers");
     let http = TestServer::http(&["--era", "modern"]).await;
     let servers = json!({ "far": { "url": http.url() }, "near": stdio(&mark, &[]) });
@@ -202,9 +202,9 @@ async fn servers_and_the_process_are_seen() {
     gone(&mark).await;
 }
 
-/// Sessions that nobody came back to since a restart are seen, too.
+/// Sessions that no client has used since a restart are listed, too.
 #[tokio::test]
-async fn sessions_of_an_earlier_process_are_away() {
+async fn sessions_of_an_earlier_process_are_listed_as_away() {
     let mark = mark("admin-away");
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;

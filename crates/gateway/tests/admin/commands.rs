@@ -1,4 +1,4 @@
-//! `stayput sessions` and `stayput call`, against a gateway that runs.
+//! `stayput sessions` and `stayput call` against a running gateway.
 
 use std::{
     io::Write as _,
@@ -14,7 +14,7 @@ use crate::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// What a command said.
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct Spoken {
     pub(crate) code: i32,
@@ -23,7 +23,7 @@ pub(crate) struct Spoken {
 }
 
 impl Spoken {
-    /// The output of a command that did what it should.
+    /// Returns the output of a command that succeeded.
     pub(crate) fn good(self) -> String {
         assert_eq!((self.code, &*self.error), (0, ""), "{self:?}");
         self.output.trim_end().to_owned()
@@ -33,14 +33,14 @@ impl Spoken {
         serde_json::from_str(&self.good()).unwrap()
     }
 
-    /// The sentence of one that failed.
+    /// Returns the error text of a command that failed.
     fn bad(self) -> String {
         assert_eq!(self.code, 1, "{self:?}");
         self.error
     }
 }
 
-/// Runs `stayput` in a folder, with this on its standard input.
+/// Runs `stayput` in a folder with this standard input.
 pub(crate) fn stayput(folder: &Path, arguments: &[&str], input: &str) -> Spoken {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
     command.args(arguments).current_dir(folder).env("XDG_DATA_HOME", folder.join("data"));
@@ -60,9 +60,9 @@ fn run(gateway: &Gateway, arguments: &[&str]) -> Spoken {
     stayput(gateway.folder.path(), arguments, "")
 }
 
-/// Sessions are listed, shown and ended by the command, for people and for programs.
+/// The command lists, shows and ends sessions, as text and as JSON.
 #[tokio::test]
-async fn sessions_are_listed_shown_and_ended() {
+async fn sessions_command_lists_shows_and_ends_sessions() {
     let mark = mark("commands");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     assert_eq!(run(&gateway, &["sessions"]).good(), "there are no sessions");
@@ -99,9 +99,9 @@ async fn sessions_are_listed_shown_and_ended() {
     gone(&mark).await;
 }
 
-/// Where no gateway runs, that is said, with what to do; a wrong command line is code 2.
+/// Without a running gateway the commands say so and give advice. A wrong command line ends with code 2.
 #[tokio::test]
-async fn nobody_is_there() {
+async fn commands_without_a_gateway_fail_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&["sessions"][..], &["call", "notes", "add"], &["sessions", "end", "--all"]] {
         let said = stayput(folder.path(), arguments, "").bad();
@@ -122,16 +122,16 @@ async fn nobody_is_there() {
     }
 }
 
-/// One call: its text, its failure, its session.
+/// `stayput call` makes one call: its text, its failure, its session.
 #[tokio::test]
-async fn a_call_is_made() {
+async fn call_command_calls_a_tool() {
     let mark = mark("call");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let call = |arguments: &[&str]| {
         let all: Vec<_> = ["call", "test"].iter().chain(arguments).copied().collect();
         run(&gateway, &all)
     };
-    // Without a key each has a session of its own, and nothing is left of it.
+    // Without a key each call has its own session, which ends with it.
     assert_eq!(call(&["count"]).good(), "1");
     assert_eq!(call(&["count"]).good(), "1");
     until("end", async || sessions(&gateway, "").await.is_empty().then_some(())).await;
@@ -140,7 +140,7 @@ async fn a_call_is_made() {
     let kept = sessions(&gateway, "").await;
     assert_eq!((kept.len(), &kept[0]["key"]), (1, &json!("name:mine")));
     assert_eq!((&kept[0]["owner"], &kept[0]["source"]), (&json!("local"), &json!("name")));
-    // Arguments are what the tool wants: a text stays one.
+    // Arguments get the types that the tool declares: a number for a string argument stays a string.
     call(&["note_add", "text=42", "--session", "mine"]).good();
     let notes = call(&["note_list", "--session", "mine", "--json"]).json();
     assert_eq!(notes["structuredContent"], json!({ "notes": ["42"] }));
@@ -149,7 +149,7 @@ async fn a_call_is_made() {
     assert_eq!(call(&["echo", r#"{"a": 1.50}"#]).good(), r#"{"a":1.5}"#);
     let given = stayput(gateway.folder.path(), &["call", "test", "echo", "-"], r#"{"b":2}"#);
     assert_eq!(given.good(), r#"{"b":2}"#);
-    // An answer that comes as a stream is one, too.
+    // An answer that comes as an SSE stream is accepted, too.
     let slow = call(&["slow", "ms=1800", "steps=3"]);
     assert_eq!(slow.code, 0, "{slow:?}");
     assert!(call(&["fail"]).bad().contains("it failed, as it was asked to"));
@@ -164,9 +164,9 @@ async fn a_call_is_made() {
     gone(&mark).await;
 }
 
-/// Over HTTP a token says who it is: calls are made in its own name, and only the role sees sessions.
+/// Over HTTP the token names the owner: calls run as that owner, and only the admin role sees sessions.
 #[tokio::test]
-async fn a_gateway_elsewhere_is_asked_with_a_token() {
+async fn remote_gateway_is_called_with_a_token() {
     let mark = mark("elsewhere");
     let ((ann, ann_entry), (ops, ops_entry)) = (token(&["ann"]), token(&["ops", "--admin"]));
     let auth = json!({ "tokens": { "ann": ann_entry, "ops": ops_entry } });

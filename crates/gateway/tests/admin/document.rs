@@ -1,8 +1,8 @@
-//! The document of the admin API, and whether an answer is as it says.
+//! OpenAPI document of the admin API, and a check of answers against it.
 
 use serde_json::Value;
 
-/// The document that is shipped.
+/// Returns the shipped document.
 pub(crate) fn document() -> Value {
     serde_json::from_str(include_str!("../../src/admin/openapi.json")).unwrap()
 }
@@ -38,14 +38,14 @@ fn is_of(form: &str, path: &str) -> bool {
     form.len() == path.len() && pairs.clone().all(|(form, part)| form == part || *form == "{id}")
 }
 
-/// By the words of JSON Schema that the document uses.
+/// Checks a value against a schema, with the keywords of JSON Schema that the document uses.
 fn judge(root: &Value, schema: &Value, value: &Value, at: &str) {
     if let Err(wrong) = fits(root, schema, value, at) {
         panic!("{wrong}: {value}");
     }
 }
 
-/// Whether a value is of the kind that is wanted, whatever is in it.
+/// Returns whether a value has the type of the schema. Its contents are not checked.
 fn suits(schema: &Value, value: &Value) -> bool {
     let types: Vec<&str> = match &schema["type"] {
         Value::Null => Vec::new(),
@@ -121,9 +121,9 @@ fn fits(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), Str
     Ok(())
 }
 
-/// The check above can fail: what is missing, too much, or of another kind is seen.
+/// The check above can fail: it finds a missing member, an extra member and a wrong type.
 #[test]
-fn what_does_not_fit_is_seen() {
+fn value_that_breaks_the_schema_is_found() {
     let document = document();
     let schema = &document["components"]["schemas"]["Ended"];
     let good = serde_json::json!({ "at": "2026-07-28T00:00:00Z", "reason": "idle" });

@@ -1,4 +1,4 @@
-//! Somebody who runs a gateway.
+//! Operator of a gateway: requests to its admin API.
 #![allow(dead_code, reason = "what one file does not need another one does")]
 
 use std::{path::Path, time::Duration};
@@ -16,7 +16,7 @@ use crate::{
     world::{Gateway, LONG},
 };
 
-/// What was answered.
+/// Answer of the gateway.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) status: u16,
@@ -33,7 +33,7 @@ impl Said {
     }
 }
 
-/// Asks over the socket in a data folder, whatever the path is.
+/// Sends a request over the Unix socket in a data folder, to any path.
 pub(crate) async fn over_socket(data: &Path, method: Method, path: &str) -> Said {
     let stream = UnixStream::connect(data.join("socket")).await.unwrap();
     let (mut sender, connection) =
@@ -49,14 +49,14 @@ pub(crate) async fn over_socket(data: &Path, method: Method, path: &str) -> Said
     Said { status, body }
 }
 
-/// Asks the admin API over the socket. Every answer is checked against the document.
+/// Sends a request to the admin API over the socket. Checks every answer against the document.
 pub(crate) async fn ask(gateway: &Gateway, method: Method, path: &str) -> Said {
     let said = over_socket(&gateway.folder.path().join("store.db.d"), method.clone(), path).await;
     document::check(method.as_str(), path, said.status, &said.body);
     said
 }
 
-/// Asks the admin API over TCP, with this token.
+/// Sends a request to the admin API over TCP with this token.
 pub(crate) async fn ask_with(
     gateway: &Gateway,
     token: Option<&str>,
@@ -76,20 +76,20 @@ pub(crate) async fn ask_with(
     Said { status, body }
 }
 
-/// What is at a path of the admin API.
+/// Returns the document at a path of the admin API.
 pub(crate) async fn get(gateway: &Gateway, path: &str) -> Value {
     let said = ask(gateway, Method::GET, path).await;
     assert_eq!(said.status, 200, "{said:?}");
     said.json()
 }
 
-/// The sessions that a query finds.
+/// Returns the sessions that a query finds.
 pub(crate) async fn sessions(gateway: &Gateway, query: &str) -> Vec<Value> {
     let page = get(gateway, &format!("/admin/sessions?{query}")).await;
     page["sessions"].as_array().unwrap().clone()
 }
 
-/// Waits until `look` gives something.
+/// Waits until `look` returns a value.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     for _ in 0..1_500 {
         if let Some(seen) = look().await {

@@ -1,4 +1,4 @@
-//! Who runs the gateway, and who does not.
+//! Roles: admins and other users.
 
 use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
@@ -10,7 +10,7 @@ use crate::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// A token and its entry in the configuration.
+/// Creates a token and its entry in the configuration.
 pub(crate) fn token(arguments: &[&str]) -> (String, Value) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
     let output = command.arg("token").args(arguments).arg("--json").output().unwrap();
@@ -19,9 +19,9 @@ pub(crate) fn token(arguments: &[&str]) -> (String, Value) {
     (made["token"].as_str().unwrap().to_owned(), made["entry"].clone())
 }
 
-/// Over TCP nobody without the role sees anything, not even where nobody is asked who it is.
+/// Over TCP only the admin role sees anything. That holds also for a gateway without authentication.
 #[tokio::test]
-async fn the_admin_api_is_for_admins() {
+async fn admin_api_requires_the_admin_role() {
     let mark = mark("admin-roles");
     let ((ann, ann_entry), (ops, ops_entry)) = (token(&["ann"]), token(&["ops", "--admin"]));
     let (eve, mut eve_entry) = token(&["eve"]);
@@ -52,9 +52,9 @@ async fn the_admin_api_is_for_admins() {
     gone(&mark).await;
 }
 
-/// The socket is for the user that the gateway runs as; there it needs no token, and all paths are.
+/// Only the user that runs the gateway can open the socket. It needs no token there, and every path is served.
 #[tokio::test]
-async fn the_socket_is_for_the_user() {
+async fn socket_is_open_only_to_the_user_of_the_gateway() {
     let (_, entry) = token(&["ann"]);
     let auth = json!({ "tokens": { "ann": entry } });
     let gateway = Gateway::with(json!({}), json!({ "auth": auth })).await;

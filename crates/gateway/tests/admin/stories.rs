@@ -1,4 +1,4 @@
-//! What the documentation shows is what happens: each command in it is run, and says what is written there.
+//! Examples in the documentation: each command is run, and its output is compared with the page.
 
 use std::{collections::HashMap, path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use crate::{
     world::{Gateway, gone, mark},
 };
 
-/// Commands and what they say, from the stories in the documentation.
+/// Returns the commands and their outputs from the examples in the documentation.
 fn stories() -> Vec<(String, String)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -30,7 +30,7 @@ fn stories() -> Vec<(String, String)> {
     all
 }
 
-/// What is another one each time: ids, pids, times and memory.
+/// Returns whether a word differs from run to run: ids, pids, times and memory.
 fn varies(word: &str) -> bool {
     let word = word.trim_matches(|it: char| "(),:;|".contains(it));
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
@@ -40,14 +40,15 @@ fn varies(word: &str) -> bool {
     id || time || span || (digits == word.len() && digits > 0)
 }
 
-/// All that is said. How a process ended is noticed in one of several ways.
+/// Splits an output into words. Leaves out how a process ended, because the gateway notices that in one of several
+/// ways.
 fn words(text: &str) -> Vec<&str> {
     let lines = text.lines().filter(|line| !line.starts_with("  | "));
     let lines = lines.map(|line| if line.starts_with("  before: ") { "  before:" } else { line });
     lines.flat_map(str::split_whitespace).collect()
 }
 
-/// Compares what was said with what is written, word by word; notes which word stands for which.
+/// Compares the output with the page word by word. Records which word stands for which.
 fn compare(written: &str, said: &str, names: &mut HashMap<String, String>) {
     let (one, other) = (words(written), words(said));
     let fits = one.len() == other.len()
@@ -57,9 +58,9 @@ fn compare(written: &str, said: &str, names: &mut HashMap<String, String>) {
     names.extend(one.iter().zip(other).map(|(one, other)| (bare(one), bare(other))));
 }
 
-/// Every command of the stories, in the order of the page, on one gateway.
+/// Runs every command of the examples in the order of the page on one gateway.
 #[tokio::test]
-async fn the_stories_are_true() {
+async fn documented_commands_print_the_documented_output() {
     let mark = mark("stories");
     let browser = ["stdio", "--era", "legacy", "--mark", &mark, "--memory-mb", "180"];
     let browser: Vec<_> = browser.into_iter().chain(["--tool", "browser_navigate"]).collect();
@@ -97,7 +98,7 @@ async fn the_stories_are_true() {
     gone(&mark).await;
 }
 
-/// The words of a command line.
+/// Splits a command line into words.
 fn shell(command: &str) -> Vec<String> {
     let parts = command.split('\'').enumerate();
     let mut words = vec![String::new()];

@@ -1,4 +1,4 @@
-//! Every call, as the audit and the collector of traces have it.
+//! Audit and trace export of every call.
 
 use std::{path::Path, process::Command, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// The lines of an audit, when there are so many.
+/// Waits until the audit file has `count` lines, and returns them.
 async fn lines(path: &Path, count: usize) -> Vec<Value> {
     until("audit", async || {
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -25,9 +25,10 @@ async fn lines(path: &Path, count: usize) -> Vec<Value> {
     .await
 }
 
-/// Issue 6: one line for each call, with who, where, what, how and how long; arguments only if they are asked for.
+/// Issue 6: each call writes one audit line with owner, server, tool, outcome and duration. Arguments are written only
+/// if the configuration asks for them.
 #[tokio::test]
-async fn each_call_is_a_line() {
+async fn each_call_writes_an_audit_line() {
     let mark = mark("audit");
     let mut server = stdio(&mark, &[]);
     server["stayput"] = json!({ "tools": { "deny": ["env"] } });
@@ -68,9 +69,9 @@ async fn each_call_is_a_line() {
     gone(&mark).await;
 }
 
-/// The file is begun anew on SIGHUP; what was noted is written when the gateway stops.
+/// SIGHUP reopens the audit file. A stopping gateway writes all pending lines.
 #[tokio::test]
-async fn the_audit_is_rotated_and_written_to_its_end() {
+async fn audit_is_rotated_and_flushed_at_stop() {
     let mark = mark("audit-rotated");
     let audit = json!({ "to": "logs/audit.jsonl", "arguments": true });
     let mut gateway =
@@ -90,7 +91,7 @@ async fn the_audit_is_rotated_and_written_to_its_end() {
     gone(&mark).await;
 }
 
-/// A collector of traces: what it was sent, and with which credentials.
+/// Trace collector. Records the bodies that it gets, and checks the credentials.
 async fn collector() -> (String, Arc<Mutex<Vec<Value>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -135,9 +136,9 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
     found.map_or(&NOTHING, |it| &it["value"]["stringValue"])
 }
 
-/// Issue 6: a trace comes in with a call, goes on to the server, and the call is a span of it.
+/// Issue 6: the trace context of a call is passed on to the server, and the call is a span of that trace.
 #[tokio::test]
-async fn a_call_is_a_span_of_its_trace() {
+async fn call_is_a_span_of_its_trace() {
     let mark = mark("spans");
     let (url, taken) = collector().await;
     let folder = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ async fn a_call_is_a_span_of_its_trace() {
     };
     let headers = [("mcp-session-id", &*client.id), ("traceparent", &*sampled)];
     gateway.post("test", &headers, &call("count", json!({}))).await.message().await;
-    // What is in the message counts more; whoever does not want it collected gets its way.
+    // The trace context in the message takes precedence over the header. A trace that is not sampled is not exported.
     let unsampled = json!({ "traceparent": sampled.replace("0af7", "ffff").replace("-01", "-00") });
     gateway.post("test", &headers, &call("pid", unsampled)).await.message().await;
     let fresh = [("mcp-session-id", &*client.id)];
@@ -182,7 +183,7 @@ async fn a_call_is_a_span_of_its_trace() {
     assert_ne!(fail["traceId"], trace);
     let head = taken.lock().await[0]["head"].as_str().unwrap().to_owned();
     assert!(head.starts_with("POST /v1/traces ") && head.contains("for-the-collector"), "{head}");
-    // The server has the trace, and in it the span of the call as the parent.
+    // The server gets the trace with the span of the call as the parent.
     let seen = std::fs::read_to_string(&log).unwrap();
     let span = count["spanId"].as_str().unwrap();
     assert!(seen.contains(&format!("00-{trace}-{span}-01")), "{seen}");
@@ -192,9 +193,9 @@ async fn a_call_is_a_span_of_its_trace() {
     gone(&mark).await;
 }
 
-/// A collector that is away stops nothing: what it does not get is counted, and said once.
+/// An unreachable collector blocks nothing. Lost spans are counted and logged once.
 #[tokio::test]
-async fn a_collector_that_is_away_stops_nothing() {
+async fn unreachable_collector_does_not_block_calls() {
     let mark = mark("spans-away");
     let otlp = json!({ "url": "http://127.0.0.1:1" });
     let mut gateway =

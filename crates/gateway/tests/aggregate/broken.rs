@@ -1,4 +1,4 @@
-//! A server that is broken takes no other down, and shows.
+//! Broken servers: the others keep working, and the broken one is reported.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::{
     world::{Gateway, LONG, mark, stdio},
 };
 
-/// A port that nobody listens on.
+/// Returns the URL of a port without a listener.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/mcp", listener.local_addr().unwrap())
 }
 
-/// R029, R137: what works is there at once; what does not is named with its reason, and its calls fail
-/// with it.
+/// R029, R137: working servers are available at once. Each broken one is named with its reason, and its calls fail
+/// with that reason.
 #[tokio::test]
-async fn a_broken_server_takes_no_other_down() {
+async fn broken_server_does_not_affect_the_others() {
     let mark = mark("all-broken");
     let gateway = Gateway::start(json!({
         "good": notes(),
@@ -33,7 +33,7 @@ async fn a_broken_server_takes_no_other_down() {
     let begun = Instant::now();
     let client = gateway.client(ALL).await;
     let greeted = begun.elapsed();
-    // Starting and asking the silent one alone is given a minute.
+    // Starting and initializing the silent server alone may take a minute.
     assert!(greeted < Duration::from_secs(25), "{greeted:?}");
     let said = client.greeting["result"]["instructions"].as_str().unwrap();
     for reason in ["its command was not found", "`dead` cannot be reached"] {
@@ -62,9 +62,9 @@ async fn a_broken_server_takes_no_other_down() {
     assert_eq!(client.text(&gateway, "good__count").await, "2");
 }
 
-/// A server that comes back is there again, and whoever listens is told.
+/// A server that returns is listed again, and listening clients get a notification.
 #[tokio::test]
-async fn a_server_that_comes_back_is_there_again() {
+async fn returning_server_is_listed_again() {
     let mut server = TestServer::http(&["--era", "legacy"]).await;
     server.kill();
     let gateway = Gateway::start(json!({ "good": notes(), "late": { "url": server.url() } })).await;
@@ -83,9 +83,9 @@ async fn a_server_that_comes_back_is_there_again() {
     assert_eq!(client.text(&gateway, "late__count").await, "1");
 }
 
-/// A server that is slow to start holds up nobody; when it is there, whoever listens is told.
+/// A server that starts slowly does not delay the others. Listening clients get a notification when it is ready.
 #[tokio::test]
-async fn a_slow_server_comes_later() {
+async fn slow_server_is_listed_when_it_is_ready() {
     let mark = mark("all-slow");
     let slow = stdio(&mark, &["--startup-ms", "7000"]);
     let gateway = Gateway::start(json!({ "good": notes(), "slow": slow })).await;

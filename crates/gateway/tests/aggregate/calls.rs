@@ -1,4 +1,4 @@
-//! Calls, and what servers say and ask meanwhile.
+//! Calls, and the notifications and requests of servers during calls.
 
 use serde_json::json;
 use stayput_testkit::{mcp::TestServer, peers, processes};
@@ -8,9 +8,9 @@ use crate::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// R018, R099, E34: one session, and on each server a state of its own; another client has others.
+/// R018, R099, E34: a client has one session with a separate state on each server. Another client has other states.
 #[tokio::test]
-async fn a_client_has_a_state_on_each_server() {
+async fn client_has_a_separate_state_on_each_server() {
     let mark = mark("all");
     let servers = json!({ "one": stdio(&mark, &[]), "notes": notes(), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -30,9 +30,9 @@ async fn a_client_has_a_state_on_each_server() {
     assert_eq!(ann.send(&gateway, ping).await.status, 404);
 }
 
-/// R031: what is known of servers is answered without a process for the session.
+/// R031: lists are answered from the cache, without a process for the session.
 #[tokio::test]
-async fn a_child_starts_with_the_first_call_to_its_server() {
+async fn child_starts_with_the_first_call_to_its_server() {
     let mark = mark("all-lazy");
     let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -52,10 +52,10 @@ async fn a_child_starts_with_the_first_call_to_its_server() {
     assert_eq!(processes::with_token(&mark).len(), 1);
 }
 
-/// Names lead to the server that has them, whatever stands in them; what leads nowhere is told how
-/// names look.
+/// A prefixed name is routed to its server, whatever characters it has. The error for an unknown name explains the
+/// form of names.
 #[tokio::test]
-async fn names_lead_to_their_server() {
+async fn prefixed_name_is_routed_to_its_server() {
     let mark = mark("all-names");
     let long = "long_".repeat(20);
     let servers = json!({
@@ -84,9 +84,9 @@ async fn names_lead_to_their_server() {
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
 }
 
-/// Invariant 10: only the name changes on the way.
+/// Invariant 10: the gateway changes only the name.
 #[tokio::test]
-async fn arguments_and_results_are_not_touched() {
+async fn arguments_and_results_are_passed_on_unchanged() {
     let mark = mark("all-bytes");
     let gateway = Gateway::start(json!({ "one": stdio(&mark, &[]) })).await;
     let client = gateway.client(ALL).await;
@@ -101,7 +101,7 @@ async fn arguments_and_results_are_not_touched() {
 }
 
 #[tokio::test]
-async fn prompts_and_completions_find_their_server() {
+async fn prompts_and_completions_are_routed_to_their_server() {
     let mark = mark("all-prompts");
     let servers = json!({ "one": stdio(&mark, &[]), "notes": notes(), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -132,9 +132,9 @@ async fn prompts_and_completions_find_their_server() {
     assert_eq!(unknown["error"]["code"], -32601, "{unknown}");
 }
 
-/// Two servers that ask at once, under the same id: each gets the answer that it was given.
+/// Two servers send a request at the same time under the same id. Each gets its own answer.
 #[tokio::test]
-async fn questions_of_several_servers_are_kept_apart() {
+async fn requests_of_several_servers_get_their_own_answers() {
     let mark = mark("all-asks");
     let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -160,9 +160,9 @@ async fn questions_of_several_servers_are_kept_apart() {
     }
 }
 
-/// A level holds on the links that are there, and on those that come.
+/// The log level applies to existing links and to later ones.
 #[tokio::test]
-async fn a_log_level_holds_on_all_servers() {
+async fn log_level_applies_to_all_servers() {
     let mark = mark("all-level");
     let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -192,15 +192,15 @@ async fn a_log_level_holds_on_all_servers() {
     assert_eq!(set("loud").await["error"]["code"], -32602);
 }
 
-/// What any server says outside of calls is heard, on the one stream.
+/// Messages of every server outside of calls arrive on the one stream of the client.
 #[tokio::test]
-async fn a_client_that_listens_hears_all_servers() {
+async fn listening_client_gets_messages_of_all_servers() {
     let mark = mark("all-hears");
     let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
     let client = gateway.client(ALL).await;
     assert_eq!(client.text(&gateway, "one__count").await, "1");
-    // One link is there when the client begins to listen, the other comes later.
+    // One link exists when the client begins to listen, the other is opened later.
     let mut events = client.get(&gateway, None).await.events();
     let watched = json!({ "uri": "test://count" });
     let subscribed = client.request(&gateway, "resources/subscribe", watched).await;
@@ -217,10 +217,10 @@ async fn a_client_that_listens_hears_all_servers() {
     }
 }
 
-/// A modern server, whose link all share, is one of all: listed, called and heard, also by who did not
-/// open the link.
+/// A modern server, whose link is shared, is listed and called like any other. Its notifications also reach clients
+/// that did not open the link.
 #[tokio::test]
-async fn a_modern_server_is_one_of_all() {
+async fn modern_server_is_listed_called_and_listened_to() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let gateway = Gateway::start(json!({ "a": notes(), "m": { "url": server.url() } })).await;
     let (ann, bob) = (gateway.client(ALL).await, gateway.client(ALL).await);
@@ -236,7 +236,7 @@ async fn a_modern_server_is_one_of_all() {
             }
         }
     };
-    // The server takes note of who listens in its own time.
+    // The server registers its listeners asynchronously.
     let notify = async {
         loop {
             ann.call(&gateway, "m__notify", json!({})).await;
@@ -249,10 +249,10 @@ async fn a_modern_server_is_one_of_all() {
     tokio::time::timeout(crate::world::LONG, heard).await.expect("nothing was heard");
 }
 
-/// The official Python SDK uses all servers as it would use one, in both eras: in the modern one the path names
-/// its session.
+/// The official Python SDK uses all servers as if they were one, in both eras. In the modern era the path names the
+/// session.
 #[tokio::test]
-async fn a_client_of_the_python_sdk_uses_all_servers() {
+async fn python_sdk_uses_all_servers() {
     if peers::are_left_out() {
         return;
     }
@@ -280,7 +280,7 @@ async fn is_used_by_python(session: &str, mode: &'static str, version: &str) {
     assert!(seen["instructions"].as_str().unwrap().contains("# notes\n"), "{seen}");
     match session {
         "" => gone(&mark).await,
-        // What has a name is there for the next one who knows it.
+        // A named session stays open for the next client that knows the name.
         _ => assert_eq!(processes::with_token(&mark).len(), 2),
     }
 }

@@ -1,4 +1,4 @@
-//! Lists of all servers as one.
+//! Merged lists of all servers.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::{
     world::{Client, Gateway, mark, stdio},
 };
 
-/// Servers come in the order of their names, with all their pages; nothing else changes.
+/// Servers come in the order of their names, with all their pages. Nothing else changes.
 #[tokio::test]
 async fn tools_of_all_servers_are_one_list() {
     let mark = mark("all-lists");
@@ -40,7 +40,7 @@ async fn tools_of_all_servers_are_one_list() {
     assert_eq!(&shown[..pages.len()], &pages);
 }
 
-/// The whole list, page by page.
+/// Fetches the whole list page by page.
 async fn pages(client: &Client, gateway: &Gateway) -> Vec<Value> {
     let mut pages = vec![client.request(gateway, "tools/list", json!({})).await];
     while let Some(next) = pages.last().and_then(|page| page["result"]["nextCursor"].as_str()) {
@@ -51,9 +51,9 @@ async fn pages(client: &Client, gateway: &Gateway) -> Vec<Value> {
     pages
 }
 
-/// What is too long for one page comes on several; a cursor is good for its list alone.
+/// A list that is too long for one page is split. A cursor is valid only for its own list.
 #[tokio::test]
-async fn long_lists_come_in_pages() {
+async fn long_list_is_split_into_pages() {
     let mark = mark("all-pages");
     let wordy = ["--page", "5", "--wordy", "60000"];
     let servers = json!({ "one": stdio(&mark, &wordy), "two": stdio(&mark, &wordy) });
@@ -78,16 +78,16 @@ async fn long_lists_come_in_pages() {
         let refused = client.request(&gateway, method, json!({ "cursor": cursor })).await;
         assert_eq!(refused["error"]["code"], -32602, "{method} {cursor}");
     }
-    // Also when the servers themselves are asked, because something changed.
+    // The pages are the same if the servers are asked again because of a change.
     client.text(&gateway, "two__notify").await;
     let again = pages(&client, &gateway).await;
     let again: Vec<_> = again.iter().flat_map(|page| called(page, "tools", "name")).collect();
     assert_eq!(again, names);
 }
 
-/// What is denied is neither listed nor called here either, whoever tells the list.
+/// A denied tool is neither listed nor callable on this path, whether the cache or the server supplies the list.
 #[tokio::test]
-async fn tools_that_are_denied_are_not_there() {
+async fn denied_tool_is_neither_listed_nor_callable() {
     let mark = mark("all-denied");
     let mut one = stdio(&mark, &[]);
     one["stayput"] = json!({ "tools": { "deny": ["crash"] } });

@@ -1,4 +1,4 @@
-//! A loss belongs to the server that lost something.
+//! Losses of state belong to the server that lost it.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ fn is_told(answer: &Value, server: &str) -> bool {
         && text.contains(&format!("`{server}`"))
 }
 
-/// The first count after a loss. That it was told is noted behind the answer, so it may be told once more.
+/// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
+/// more.
 async fn after_the_loss(gateway: &Gateway, client: &Client, tool: &str) -> String {
     for _ in 0..500 {
         let answer = client.call(gateway, tool, json!({})).await;
@@ -29,9 +30,9 @@ async fn after_the_loss(gateway: &Gateway, client: &Client, tool: &str) -> Strin
     panic!("the loss is told without end");
 }
 
-/// Invariant 3: what one server loses is told on that server, and refuses nothing on another.
+/// Invariant 3: a loss on one server is reported there, and refuses no call to another server.
 #[tokio::test]
-async fn a_loss_on_one_server_refuses_nothing_on_another() {
+async fn loss_on_one_server_refuses_no_call_to_another() {
     let (one, two) = (mark("all-loss-one"), mark("all-loss-two"));
     let servers = json!({ "one": stdio(&one, &[]), "two": stdio(&two, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -43,7 +44,7 @@ async fn a_loss_on_one_server_refuses_nothing_on_another() {
         assert!(kill.unwrap().success());
     }
     gone(&one).await;
-    // A new process is started for this, and it tells no loss: so the loss is there and not told.
+    // This request starts a new process and reports no loss. So the loss exists and is unacknowledged.
     let ask = json!({ "ref": { "type": "ref/prompt", "name": "one__greet" },
         "argument": { "name": "name", "value": "x" } });
     let end = tokio::time::Instant::now() + LONG;
@@ -63,10 +64,10 @@ async fn a_loss_on_one_server_refuses_nothing_on_another() {
     assert_eq!(client.text(&gateway, "two__count").await, "4");
 }
 
-/// Invariants 3 and 5, E07: after `kill -9` the connection to all servers is known; each child's loss is
-/// told for itself, and the session of an HTTP server goes on.
+/// Invariants 3 and 5, E07: after `kill -9` the new gateway knows the connection to all servers. It reports the loss
+/// of each child separately. The session of the HTTP server continues.
 #[tokio::test]
-async fn a_killed_gateway_tells_the_loss_of_each_child() {
+async fn killed_gateway_reports_the_loss_of_each_child() {
     let mark = mark("all-killed");
     let web = TestServer::http(&["--era", "legacy"]).await;
     let servers = json!({

@@ -1,4 +1,4 @@
-//! Resources, which keep their URIs.
+//! Resources, whose URIs stay unchanged.
 
 use serde_json::json;
 use stayput_testkit::{mcp::TestServer, processes};
@@ -8,9 +8,9 @@ use crate::{
     world::{Gateway, mark, stdio},
 };
 
-/// A URI leads to the server that lists it, or that has a template for it.
+/// A URI is routed to the server that lists it or has a template for it.
 #[tokio::test]
-async fn a_uri_leads_to_the_server_that_has_it() {
+async fn uri_is_routed_to_the_server_that_lists_it() {
     let mark = mark("all-uris");
     let suite = TestServer::conformance().await;
     let servers = json!({
@@ -21,7 +21,7 @@ async fn a_uri_leads_to_the_server_that_has_it() {
     let listed = client.request(&gateway, "resources/list", json!({})).await;
     let uris = called(&listed, "resources", "uri");
     assert!(uris.contains(&"test://static-text".to_owned()), "{uris:?}");
-    // Two servers list it; the first has it.
+    // Two servers list it; the first one serves it.
     assert_eq!(uris.iter().filter(|uri| *uri == "test://count").count(), 1, "{uris:?}");
     let listed = client.request(&gateway, "resources/templates/list", json!({})).await;
     let templates = called(&listed, "resourceTemplates", "uriTemplate");
@@ -45,9 +45,9 @@ async fn a_uri_leads_to_the_server_that_has_it() {
     }
 }
 
-/// Where one server alone has resources, it is asked for those that it does not list.
+/// If only one server has resources, it gets the requests for unlisted URIs, too.
 #[tokio::test]
-async fn the_only_server_with_resources_is_asked_for_all() {
+async fn only_server_with_resources_gets_unlisted_uris() {
     let mark = mark("all-only");
     let gateway = Gateway::start(json!({ "a": notes(), "b": stdio(&mark, &[]) })).await;
     let client = gateway.client(ALL).await;
@@ -56,9 +56,9 @@ async fn the_only_server_with_resources_is_asked_for_all() {
     assert_eq!(answer["error"]["message"], "there is no such resource", "the server's own words");
 }
 
-/// Watching reaches the server, and so does the end of it.
+/// `resources/subscribe` and `resources/unsubscribe` reach the server.
 #[tokio::test]
-async fn a_resource_can_be_watched() {
+async fn resource_subscription_reaches_the_server() {
     let mark = mark("all-watched");
     let gateway = Gateway::start(json!({ "a": notes(), "b": stdio(&mark, &[]) })).await;
     let client = gateway.client(ALL).await;

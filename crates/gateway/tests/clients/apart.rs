@@ -1,4 +1,4 @@
-//! Two sessions of each client at once, on a server that counts: each sees its own count and no other.
+//! Two concurrent sessions of each client on a counting server: each sees only its own count.
 
 use serde_json::{Value, json};
 use stayput_testkit::{
@@ -14,10 +14,10 @@ use crate::{
     world::{Gateway, LONG, gone, mark, stdio, until},
 };
 
-/// How long a session is kept of a client that went without a word.
+/// Time after which a session is closed whose client left without `DELETE`.
 const FORGOTTEN: &str = "8s";
 
-/// A gateway before a server that counts.
+/// Starts a gateway in front of a counting server.
 async fn counting(mark: &str) -> (Gateway, String) {
     let expiry = json!({ "expiry": { "idle": FORGOTTEN } });
     let gateway = Gateway::with(json!({ "test": stdio(mark, &[]) }), expiry).await;
@@ -25,7 +25,7 @@ async fn counting(mark: &str) -> (Gateway, String) {
     (gateway, url)
 }
 
-/// Two sessions that count in turns.
+/// Counts in two sessions by turns.
 async fn count_apart(client: &mut Driven, mark: &str) {
     for (name, number) in [("ann", 1), ("ben", 1), ("ann", 2), ("ann", 3), ("ben", 2), ("ben", 3)] {
         assert_eq!(client.count(name).await, number, "{name}");
@@ -33,7 +33,7 @@ async fn count_apart(client: &mut Driven, mark: &str) {
     assert_eq!(with_token(mark).len(), 2, "a process each");
 }
 
-/// R005, R013, E34: a client that takes the URL, and says goodbye.
+/// R005, R013, E34: a client that takes the URL and closes its sessions with `DELETE`.
 async fn keeps_apart(name: &str, peer: Peer) {
     let mark = mark(name);
     let (gateway, url) = counting(&mark).await;
@@ -50,47 +50,47 @@ async fn keeps_apart(name: &str, peer: Peer) {
 }
 
 #[tokio::test]
-async fn the_python_sdk_keeps_sessions_apart() {
+async fn python_sdk_sessions_are_isolated() {
     if !peers::are_left_out() {
         keeps_apart("python", peers::client("python_sdk.py")).await;
     }
 }
 
 #[tokio::test]
-async fn fastmcp_keeps_sessions_apart() {
+async fn fastmcp_sessions_are_isolated() {
     if !peers::are_left_out() {
         keeps_apart("fastmcp", peers::client("fastmcp_client.py")).await;
     }
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_1_keeps_sessions_apart() {
+async fn typescript_sdk_1_sessions_are_isolated() {
     if !peers::are_left_out() {
         keeps_apart("typescript1", peers::client("typescript1.mjs")).await;
     }
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_2_keeps_sessions_apart() {
+async fn typescript_sdk_2_sessions_are_isolated() {
     if !peers::are_left_out() {
         keeps_apart("typescript2", peers::client("typescript2.mjs")).await;
     }
 }
 
 #[tokio::test]
-async fn the_rust_sdk_keeps_sessions_apart() {
+async fn rust_sdk_sessions_are_isolated() {
     if peers::are_left_out() {
         return;
     }
-    // It may have to be built.
+    // The program may have to be built first.
     let program = tokio::task::spawn_blocking(|| program("stayput-sdk-client")).await.unwrap();
     keeps_apart("rust", Peer { program, args: Vec::new(), env: Vec::new() }).await;
 }
 
-/// A host that speaks stdio reaches the gateway by a bridge, which goes without a word: what it had is
-/// kept for as long as the configuration says, and not longer.
+/// A stdio host reaches the gateway through a bridge, which leaves without `DELETE`. Its session stays for exactly the
+/// configured time.
 #[tokio::test]
-async fn mcp_remote_keeps_sessions_apart() {
+async fn mcp_remote_sessions_are_isolated() {
     if peers::are_left_out() {
         return;
     }
@@ -114,7 +114,7 @@ async fn mcp_remote_keeps_sessions_apart() {
     drop(gateway);
 }
 
-/// One call of the Inspector, which connects for it and goes without a word.
+/// Makes one call with the Inspector, which connects for it and leaves without `DELETE`.
 async fn inspect(url: &str, home: &TempDir) -> Value {
     let mut command = Command::from(peers::inspector().command());
     command.args([url, "--transport", "http", "--protocol-era", "legacy", "--format", "json"]);
@@ -126,9 +126,10 @@ async fn inspect(url: &str, home: &TempDir) -> Value {
     serde_json::from_str(&said).unwrap_or_else(|_| failed())
 }
 
-/// R005, E34: each call of it is a session, which finds nothing of another and leaves nothing for long.
+/// R005, E34: each call of the Inspector has a new session. It sees no state of another one, and is closed after the
+/// idle time.
 #[tokio::test]
-async fn the_inspector_finds_nothing_of_others() {
+async fn inspector_calls_are_isolated() {
     if peers::are_left_out() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Clients of 2026-07-28 on every SDK, in two conversations at once: each has a browser and a memory of its own, by
-//! whatever the conversation is named.
+//! Clients of 2026-07-28 on every SDK, in two concurrent conversations: each conversation has its own browser and
+//! memory, whichever name source is used.
 
 use serde_json::{Value, json};
 use stayput_testkit::{
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::{driven::Driven, recipe, world::Gateway};
 
-/// The conversations.
+/// Names of the conversations.
 const CHATS: [&str; 2] = ["ann", "ben"];
 
-/// How a conversation is named in a call.
+/// Name source of a conversation in a call.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Handle,
@@ -22,7 +22,7 @@ enum By {
     Hint,
 }
 
-/// A browser and a memory behind one gateway, by their recipes.
+/// Gateway with a browser and a memory server, by their recipes.
 struct World {
     gateway: Gateway,
     _temporary: TempDir,
@@ -38,7 +38,7 @@ impl World {
         Self { gateway: Gateway::start(servers).await, _temporary: temporary }
     }
 
-    /// The processes that were started for this gateway, by the file that they run.
+    /// Counts the processes of this gateway that run the file.
     fn started(&self, file: &str) -> usize {
         let own = with_token(self.gateway.sessions().to_str().unwrap());
         let runs = |pid: &&u32| {
@@ -50,11 +50,11 @@ impl World {
     }
 }
 
-/// A client of one SDK, with two conversations in each way of naming them.
+/// Client of one SDK with two conversations for each name source.
 struct Chatting {
     name: &'static str,
     client: Driven,
-    /// What `session_start` gave out, for each conversation.
+    /// Handles from `session_start`, one per conversation.
     handles: Vec<Value>,
 }
 
@@ -69,7 +69,7 @@ impl Chatting {
         Self { name, client, handles: Vec::new() }
     }
 
-    /// Asks for the handles of conversations that have a name.
+    /// Requests the handles of the named conversations.
     async fn start(&mut self) {
         for chat in CHATS {
             let name = json!({ "name": chat });
@@ -78,7 +78,7 @@ impl Chatting {
         }
     }
 
-    /// The text that a tool gives in a conversation.
+    /// Returns the text of a tool in a conversation.
     async fn say(&mut self, chat: usize, by: By, (tool, mut arguments): (&str, Value)) -> String {
         let (connection, meta) = match by {
             By::Handle => {
@@ -95,8 +95,8 @@ impl Chatting {
         texts.join("\n")
     }
 
-    /// Opens a page and remembers somebody in each conversation, in one way, and looks at both in the other: what the
-    /// others did there is there.
+    /// Opens a page and stores a person in each conversation by one name source, and reads both by the other. The
+    /// entries of the earlier clients are there, too.
     async fn chat(&mut self, (one, other): (By, By), known: &mut [Vec<String>; 2]) {
         let name = self.name;
         for (chat, who) in CHATS.into_iter().enumerate() {
@@ -120,9 +120,9 @@ impl Chatting {
     }
 }
 
-/// A client on each SDK.
+/// Starts a client on each SDK.
 async fn clients(world: &World) -> Vec<Chatting> {
-    // It may have to be built.
+    // The program may have to be built first.
     let rust = tokio::task::spawn_blocking(|| program("stayput-sdk-client")).await.unwrap();
     let peers = [
         ("python", peers::client("python_sdk.py")),
@@ -134,7 +134,7 @@ async fn clients(world: &World) -> Vec<Chatting> {
     futures_util::future::join_all(clients).await
 }
 
-/// All clients in turns, in the same two conversations.
+/// Runs all clients by turns in the same two conversations.
 async fn all_chat(world: &World, ways: (By, By)) {
     let mut known = [Vec::new(), Vec::new()];
     for mut client in clients(world).await {
@@ -144,23 +144,23 @@ async fn all_chat(world: &World, ways: (By, By)) {
         client.chat(ways, &mut known).await;
     }
     assert_eq!(known[0].len(), 4);
-    // Nothing else was started, or what was has ended.
+    // No other process was started, or it has ended.
     for file in ["@playwright/mcp/cli.js", "server-memory/dist/index.js"] {
         assert_eq!(world.started(file), 2, "{file}");
     }
 }
 
-/// R146, R148, design §4.5: a handle and a header lead to one session, whichever SDK sends them.
+/// R146, R148, design §4.5: a handle and a header lead to the same session, whichever SDK sends them.
 #[tokio::test]
-async fn conversations_of_every_sdk_are_apart_by_handle_and_header() {
+async fn conversations_of_every_sdk_are_isolated_by_handle_and_header() {
     if !peers::are_left_out() {
         all_chat(&World::new().await, (By::Handle, By::Header)).await;
     }
 }
 
-/// R168: so do the ids that hosts send.
+/// R168: the ids that hosts send identify conversations, too.
 #[tokio::test]
-async fn conversations_of_every_sdk_are_apart_by_hint() {
+async fn conversations_of_every_sdk_are_isolated_by_hint() {
     if !peers::are_left_out() {
         all_chat(&World::new().await, (By::Hint, By::Hint)).await;
     }

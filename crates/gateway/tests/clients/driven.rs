@@ -1,4 +1,4 @@
-//! A client of others that does what a test tells it.
+//! Third-party client under control of a test.
 
 use std::process::Stdio;
 
@@ -12,16 +12,16 @@ use tokio::{
 
 use crate::world::LONG;
 
-/// A running client, which has as many sessions as it is told to open. Dropped, it is killed.
+/// Running client with any number of sessions. Dropping it kills the process.
 pub(crate) struct Driven {
     stdin: ChildStdin,
     said: Lines<BufReader<ChildStdout>>,
-    /// Killed when it is dropped.
+    /// Killed on drop.
     _child: Child,
 }
 
 impl Driven {
-    /// A client of `peers/clients`, or one that speaks like them, with these arguments.
+    /// Starts a client of `peers/clients`, or one with the same commands, with these arguments.
     pub(crate) fn start(peer: &Peer, args: &[&str]) -> Self {
         let mut command = Command::from(peer.command());
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -40,23 +40,23 @@ impl Driven {
         said
     }
 
-    /// Opens a session; says which version of the protocol was agreed on.
+    /// Opens a session and returns the negotiated protocol version.
     pub(crate) async fn open(&mut self, name: &str) -> String {
         self.open_with(name, json!({})).await
     }
 
-    /// The same, with headers on everything that it sends.
+    /// Opens a session with headers on every request.
     pub(crate) async fn open_with(&mut self, name: &str, headers: Value) -> String {
         let said = self.tell(&json!({ "open": name, "headers": headers })).await;
         said["version"].as_str().unwrap().to_owned()
     }
 
-    /// The result of a tool.
+    /// Calls a tool and returns its result.
     pub(crate) async fn call(&mut self, name: &str, tool: &str) -> Value {
         self.call_with(name, tool, json!({}), Value::Null).await
     }
 
-    /// The same, with arguments and `_meta`.
+    /// Calls a tool with arguments and `_meta`.
     pub(crate) async fn call_with(
         &mut self,
         name: &str,
@@ -71,14 +71,14 @@ impl Driven {
         self.tell(&call).await["result"].take()
     }
 
-    /// Adds one to the count of a session, and says what it is now.
+    /// Increments the counter of a session and returns its value.
     pub(crate) async fn count(&mut self, name: &str) -> u64 {
         let result = self.call(name, "count").await;
         let text = result["content"][0]["text"].as_str();
         text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{result}"))
     }
 
-    /// Closes a session as the client does it when it is asked nicely.
+    /// Closes a session in the regular way of the client.
     pub(crate) async fn close(&mut self, name: &str) {
         assert_eq!(self.tell(&json!({ "close": name })).await["closed"], name);
     }

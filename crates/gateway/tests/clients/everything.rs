@@ -1,4 +1,4 @@
-//! The reference server through the gateway: a client sees what it sees without.
+//! Reference server through the gateway: a client sees the same as without the gateway.
 
 use serde_json::{Value, json};
 use stayput_testkit::peers::{self, Peer};
@@ -9,11 +9,11 @@ use crate::{
     world::{Gateway, LONG, gone, mark},
 };
 
-/// What a client sees on its tour of a server, which is behind a URL or started by a command.
+/// Runs the tour client against a URL or a command, and returns what it saw.
 async fn tour(target: &[String]) -> Vec<Value> {
     let mut command = Command::from(peers::client("tour.mjs").command());
     let output = command.args(target).kill_on_drop(true).output();
-    // It takes several seconds where nothing else runs.
+    // The tour takes several seconds on an idle machine.
     let output = timeout(LONG * 2, output).await.unwrap().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let failed = String::from_utf8_lossy(&output.stderr);
@@ -21,7 +21,7 @@ async fn tour(target: &[String]) -> Vec<Value> {
     said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Both tours at once, and the same seen on both.
+/// Runs both tours concurrently and compares them.
 async fn is_as_direct(direct: &[String], through: String) {
     let (direct, through) = futures_util::future::join(tour(direct), tour(&[through])).await;
     assert!(direct.len() > 30, "{direct:?}");
@@ -30,13 +30,13 @@ async fn is_as_direct(direct: &[String], through: String) {
     }
     assert_eq!(direct.len(), through.len());
     let listed = direct.iter().find(|it| it["what"] == "tools").unwrap();
-    // It is there only for clients that can be asked.
+    // The server lists it only for clients that support sampling.
     assert!(listed.to_string().contains("trigger-sampling-request"), "{listed}");
 }
 
-/// R016, invariant 10: as a child process, by its recipe.
+/// R016, invariant 10: the server runs as a child process by its recipe.
 #[tokio::test]
-async fn everything_over_stdio_is_as_direct() {
+async fn everything_over_stdio_behaves_as_direct() {
     if peers::are_left_out() {
         return;
     }
@@ -47,14 +47,14 @@ async fn everything_over_stdio_is_as_direct() {
     let direct: Vec<String> = command.map(|word| word.as_str().unwrap().to_owned()).collect();
     let gateway = Gateway::start(json!({ (name.clone()): entry })).await;
     is_as_direct(&direct, format!("{}/mcp/{name}", gateway.url)).await;
-    // The client said goodbye.
+    // The client has closed its session.
     gone(&mark).await;
     drop(gateway);
 }
 
-/// R016, invariant 10: as a server of its own.
+/// R016, invariant 10: the server runs as an HTTP server.
 #[tokio::test]
-async fn everything_over_http_is_as_direct() {
+async fn everything_over_http_behaves_as_direct() {
     if peers::are_left_out() {
         return;
     }
@@ -71,7 +71,7 @@ async fn everything_over_http_is_as_direct() {
     drop(gateway);
 }
 
-/// A port that nobody listens on: the server does not say which one it was given.
+/// Returns a port without a listener, because the server does not print the port that it was given.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

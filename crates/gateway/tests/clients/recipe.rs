@@ -1,12 +1,12 @@
-//! A recipe as it stands in the documentation.
+//! Recipes as they stand in the documentation.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use stayput_testkit::peers::{self, Peer};
 
-/// The name of a server and its entry, out of the first example below a heading. What `npx` would fetch is
-/// taken from the peers; everything else is as it is written.
+/// Returns the name of a server and its entry from the first example below a heading. The packages that `npx` would
+/// fetch are taken from the peers; the rest is as written.
 pub(crate) fn read(heading: &str) -> (String, Value) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes.md");
     let page = std::fs::read_to_string(file).unwrap();
@@ -18,8 +18,8 @@ pub(crate) fn read(heading: &str) -> (String, Value) {
     (name.clone(), installed(entry.clone()))
 }
 
-/// The recipe of a browser, as the page says it for a container; `temporary` keeps files out of the home of who runs
-/// the test.
+/// Returns the browser recipe as the page writes it for a container. `temporary` keeps files out of the home folder of
+/// the user who runs the test.
 pub(crate) fn browser(temporary: &Path) -> (String, Value) {
     let (name, mut entry) = read("Playwright");
     let chromium = peers::chromium();

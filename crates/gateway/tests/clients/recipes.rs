@@ -1,4 +1,4 @@
-//! The recipes of the documentation, each with two clients at once.
+//! Recipes of the documentation, each with two concurrent clients.
 
 use serde_json::{Value, json};
 use stayput_testkit::{peers, processes::with_token};
@@ -8,7 +8,7 @@ use crate::{
     world::{Client, Gateway, until},
 };
 
-/// The text of what a tool gave.
+/// Calls a tool and returns its text.
 async fn text(gateway: &Gateway, client: &Client, tool: &str, arguments: Value) -> String {
     let answer = client.call(gateway, tool, arguments).await;
     let result = &answer["result"];
@@ -17,17 +17,17 @@ async fn text(gateway: &Gateway, client: &Client, tool: &str, arguments: Value) 
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The processes that use the private folder of a session.
+/// Returns the processes that use the private folder of a session.
 fn users(gateway: &Gateway) -> Vec<u32> {
     with_token(gateway.sessions().to_str().unwrap())
 }
 
-/// The private folders that there are.
+/// Counts the private folders.
 fn folders(gateway: &Gateway) -> usize {
     std::fs::read_dir(gateway.sessions()).map_or(0, Iterator::count)
 }
 
-/// Says goodbye for both, one after the other, and sees that each takes its own along and no more.
+/// Closes both sessions one after the other, and checks that each removes only its own folder and processes.
 async fn leave(gateway: &Gateway, clients: [Client; 2]) {
     let [ann, ben] = clients;
     assert_eq!(folders(gateway), 2, "one each");
@@ -39,9 +39,9 @@ async fn leave(gateway: &Gateway, clients: [Client; 2]) {
     until("end of all", || folders(gateway) == 0 && users(gateway).is_empty()).await;
 }
 
-/// Design §4.5, R064: two browsers, each with its own page, and nothing is left of them.
+/// Design §4.5, R064: two sessions have two browsers, each with its own page. Both browsers end with their sessions.
 #[tokio::test]
-async fn browsers_are_apart() {
+async fn browsers_are_isolated() {
     if peers::are_left_out() {
         return;
     }
@@ -62,9 +62,9 @@ async fn browsers_are_apart() {
     leave(&gateway, clients).await;
 }
 
-/// Design §4.5: two memories that know nothing of each other.
+/// Design §4.5: two sessions have two separate memories.
 #[tokio::test]
-async fn memories_are_apart() {
+async fn memories_are_isolated() {
     if peers::are_left_out() {
         return;
     }

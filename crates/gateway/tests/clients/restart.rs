@@ -1,4 +1,4 @@
-//! Clients of others that know nothing of the end of the gateway, nor of its new beginning.
+//! Third-party clients that do not notice the kill and restart of the gateway.
 
 use serde_json::json;
 use stayput_testkit::{
@@ -11,8 +11,8 @@ use crate::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// R118, E07, invariant 3: what a server of its own keeps goes on; of what went with a child the client is
-/// told, once, and then it goes on afresh.
+/// R118, E07, invariant 3: the state of an HTTP server continues. The loss of a child's state is reported to the
+/// client once, and then the client continues with a new state.
 async fn survives_a_kill(name: &str, peer: Peer) {
     let mark = mark(name);
     let server = TestServer::http(&["--era", "legacy"]).await;
@@ -40,21 +40,21 @@ async fn survives_a_kill(name: &str, peer: Peer) {
 }
 
 #[tokio::test]
-async fn the_python_sdk_survives_a_kill() {
+async fn python_sdk_survives_a_kill() {
     if !peers::are_left_out() {
         survives_a_kill("kill-python", peers::client("python_sdk.py")).await;
     }
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_1_survives_a_kill() {
+async fn typescript_sdk_1_survives_a_kill() {
     if !peers::are_left_out() {
         survives_a_kill("kill-typescript1", peers::client("typescript1.mjs")).await;
     }
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_2_survives_a_kill() {
+async fn typescript_sdk_2_survives_a_kill() {
     if !peers::are_left_out() {
         survives_a_kill("kill-typescript2", peers::client("typescript2.mjs")).await;
     }

@@ -10,7 +10,7 @@ use crate::{
     world::{Client, Gateway, LONG, gone, mark, stdio},
 };
 
-/// Waits until a server completes an argument: it takes a process, and tells no loss.
+/// Waits until a server completes an argument. That needs a process, and reports no loss.
 async fn until_it_runs(gateway: &Gateway, client: &Client) {
     let ask = json!({ "ref": { "type": "ref/prompt", "name": "greet" },
         "argument": { "name": "name", "value": "x" } });
@@ -27,9 +27,9 @@ async fn until_it_runs(gateway: &Gateway, client: &Client) {
     }
 }
 
-/// Invariant 3: `session_start` tells what its own server lost, once, and nothing of another.
+/// Invariant 3: `session_start` reports the loss of its own server once, and no loss of another.
 #[tokio::test]
-async fn session_start_tells_the_loss_of_its_own_server() {
+async fn session_start_reports_the_loss_of_its_own_server() {
     let (one, two) = (mark("own-one"), mark("own-two"));
     let choice = json!({ "handles": "always" });
     let servers = json!({
@@ -66,15 +66,15 @@ async fn session_start_tells_the_loss_of_its_own_server() {
     panic!("the loss is told without end");
 }
 
-/// R153: also where there is no room for a second one, a connection goes on after its session was ended.
+/// R153: a connection continues after its session was ended, even if the limit allows only one session.
 #[tokio::test]
-async fn a_session_can_be_ended_at_the_limit() {
+async fn session_can_be_ended_at_the_limit() {
     let mark = mark("limit");
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
     let settings = json!({ "limits": { "sessions_per_owner": 1 } });
     let gateway = Gateway::with(json!({ "test": server }), settings).await;
     let client = gateway.client("test").await;
-    // What is in use makes no room.
+    // A session in use is not evicted.
     let events = client.get(&gateway, None).await.events();
     for _ in 0..2 {
         assert_eq!(count(&gateway, &client, &[], json!({})).await, "1");
@@ -85,9 +85,10 @@ async fn a_session_can_be_ended_at_the_limit() {
     drop(events);
 }
 
-/// Invariant 3: whoever shares a session that another connection ends goes on with the next one, and is told.
+/// Invariant 3: connections that share a session which another connection ends get an error, and continue with the
+/// next session.
 #[tokio::test]
-async fn a_session_that_was_ended_elsewhere_strands_nobody() {
+async fn session_ended_elsewhere_is_replaced_and_reported() {
     let mark = mark("stranded");
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
     let settings = json!({ "session_tools": "all" });
@@ -118,9 +119,9 @@ async fn a_session_that_was_ended_elsewhere_strands_nobody() {
     }
 }
 
-/// Invariant 7: who listens keeps the session that its connection was switched to from idling.
+/// Invariant 7: an open stream keeps the session from idling to which the connection was switched.
 #[tokio::test]
-async fn a_stream_keeps_the_session_that_is_meant() {
+async fn stream_keeps_the_switched_session_alive() {
     let mark = mark("switched-stream");
     let settings = json!({ "session_tools": "all", "expiry": { "idle": "6s" } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;

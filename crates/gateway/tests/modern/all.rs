@@ -8,12 +8,12 @@ use crate::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// The path of all servers.
+/// Path of all servers.
 const ALL: &str = "";
 
 const STATE: &str = "dev.stayput/state";
 
-/// What the tools are called.
+/// Returns the names of the tools.
 async fn tools(client: &Modern) -> Vec<String> {
     let listed = client.result("tools/list", json!({})).await;
     let tools = listed["tools"].as_array().unwrap().iter();
@@ -24,9 +24,9 @@ fn text(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}"))
 }
 
-/// What all can do together, without what needs a bridge between the eras.
+/// The result merges the capabilities of all servers, without those that need a bridge between the eras.
 #[tokio::test]
-async fn all_servers_are_discovered_at_once() {
+async fn discover_merges_all_servers() {
     let mark = mark("all-discover");
     let servers = json!({ "old": stdio(&mark, &[]), "new": modern_stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
@@ -42,25 +42,25 @@ async fn all_servers_are_discovered_at_once() {
     assert!(words.contains("SERVER__NAME") && words.contains("# old\n\nA server for tests."));
 }
 
-/// Invariant 9: one list, the same in every conversation. Tools of servers with state take a handle, those of one that
-/// all share do not, and ours stand there once.
+/// Invariant 9: the list is the same in every conversation. Tools of servers with state take a handle, tools of a
+/// shared server do not. The session tools are listed once.
 #[tokio::test]
-async fn lists_of_all_servers_never_vary() {
+async fn lists_of_all_servers_are_the_same_in_every_conversation() {
     let mark = mark("all-modern-lists");
     let servers = json!({
         "new": modern_stdio(&mark, &[]), "old": stdio(&mark, &["--page", "4"]), "z.z": stdio(&mark, &[]),
     });
     let gateway = Gateway::start(servers).await;
-    let nobody = Modern::of(&gateway, ALL);
-    let ann = nobody.named("ann");
+    let unnamed = Modern::of(&gateway, ALL);
+    let ann = unnamed.named("ann");
     assert_eq!(ann.text("old__count").await, "1");
     for method in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
-        let listed = nobody.result(method, json!({})).await;
+        let listed = unnamed.result(method, json!({})).await;
         assert_eq!(listed, ann.result(method, json!({})).await);
         assert_eq!(listed["resultType"], "complete");
         assert!(listed["ttlMs"].is_u64() && listed["cacheScope"] == "public", "{method} {listed}");
     }
-    let listed = nobody.result("tools/list", json!({})).await;
+    let listed = unnamed.result("tools/list", json!({})).await;
     let takes = |name: &str| {
         let tool = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name);
         tool.unwrap_or_else(|| panic!("{name}"))["inputSchema"]["properties"]["session_id"]
@@ -68,13 +68,13 @@ async fn lists_of_all_servers_never_vary() {
     };
     assert!(takes("old__count") && takes("old__region") && takes("z_z__count"));
     assert!(!takes("new__count"));
-    let own: Vec<_> = tools(&nobody).await.into_iter().filter(|it| !it.contains("__")).collect();
+    let own: Vec<_> = tools(&unnamed).await.into_iter().filter(|it| !it.contains("__")).collect();
     assert_eq!(own, ["session_start", "session_info", "session_end"]);
-    let refused = nobody.refused("tools/list", json!({ "cursor": "nonsense" })).await;
+    let refused = unnamed.refused("tools/list", json!({ "cursor": "nonsense" })).await;
     assert_eq!((refused.0, refused.1), (200, -32602));
 }
 
-/// A client that connects in the older way to all servers sees them as they are.
+/// A legacy client of all servers sees the tools unchanged.
 #[tokio::test]
 async fn legacy_clients_of_all_servers_see_no_handles() {
     let mark = mark("all-legacy-lists");
@@ -84,19 +84,19 @@ async fn legacy_clients_of_all_servers_see_no_handles() {
     assert!(listed.contains("old__count") && !listed.contains("session_"), "{listed}");
 }
 
-/// R146, R168, E39: one session has a link to each server, by whatever it is named.
+/// R146, R168, E39: one session has a link to each server, whichever source names it.
 #[tokio::test]
-async fn a_conversation_is_known_on_all_servers_by_every_carrier() {
+async fn conversation_spans_all_servers_by_every_name_source() {
     let (one, two) = (mark("all-one"), mark("all-two"));
     let gateway = Gateway::start(json!({ "one": stdio(&one, &[]), "two": stdio(&two, &[]) })).await;
-    let nobody = Modern::of(&gateway, ALL);
-    // Nothing runs before it is known where.
-    let offered = nobody.call("one__count", json!({})).await;
+    let unnamed = Modern::of(&gateway, ALL);
+    // No call runs before its session is known.
+    let offered = unnamed.call("one__count", json!({})).await;
     assert_eq!(offered["isError"], true);
     let handle = offered["_meta"]["dev.stayput/session"].as_str().unwrap().to_owned();
     assert!(text(&offered).contains(&handle) && processes::with_token(&one).is_empty());
     for (tool, number) in [("one__count", "1"), ("two__count", "1"), ("one__count", "2")] {
-        let result = nobody.call(tool, json!({ "session_id": handle })).await;
+        let result = unnamed.call(tool, json!({ "session_id": handle })).await;
         assert_eq!(text(&result), number, "{tool}");
         assert_eq!(
             result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"],
@@ -104,59 +104,59 @@ async fn a_conversation_is_known_on_all_servers_by_every_carrier() {
         );
         assert!(result["_meta"][STATE]["session"].is_string(), "{result}");
     }
-    let by_key = nobody.named("chat");
+    let by_key = unnamed.named("chat");
     assert_eq!(by_key.text("one__count").await, "1");
     assert_eq!(by_key.call("one__count", json!({})).await["_meta"][STATE]["state"], "kept");
     let by_path = Modern::direct(&format!("{}/~chat", gateway.at(ALL)));
     assert_eq!(by_path.text("one__count").await, "3");
-    let by_argument = nobody.call("one__count", json!({ "session_id": "key:chat" })).await;
+    let by_argument = unnamed.call("one__count", json!({ "session_id": "key:chat" })).await;
     assert_eq!(text(&by_argument), "4");
     let hinted = async |tool: &str| {
         let call = json!({ "name": tool, "_meta": { "vscode.conversationId": "7" } });
-        text(&nobody.result("tools/call", call).await).to_owned()
+        text(&unnamed.result("tools/call", call).await).to_owned()
     };
     assert_eq!(hinted("one__count").await, "1");
     assert_eq!(hinted("two__count").await, "1");
     assert_eq!(hinted("one__count").await, "2");
     assert_eq!(processes::with_token(&one).len(), 3, "a handle, a key, a hint");
     assert_eq!(processes::with_token(&two).len(), 2);
-    // Prompts and resources that name none leave nothing.
+    // Prompts and resources without a session name leave no process.
     let prompt = json!({ "name": "two__greet", "arguments": { "name": "Ann" } });
-    let prompt = nobody.result("prompts/get", prompt).await;
+    let prompt = unnamed.result("prompts/get", prompt).await;
     assert!(prompt.to_string().contains("Say hello to Ann."), "{prompt}");
     let read = by_key.result("resources/read", json!({ "uri": "test://count" })).await;
     assert_eq!((&read["ttlMs"], &read["cacheScope"]), (&json!(0), &json!("private")));
 }
 
-/// R148, R153: a model starts a session for all servers, and ends it.
+/// R148, R153: a model starts one session for all servers and ends it.
 #[tokio::test]
-async fn session_tools_stand_for_all_servers() {
+async fn session_tools_cover_all_servers() {
     let mark = mark("all-tools");
     let servers =
         json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &["--tool", "session_info"]) });
     let gateway = Gateway::start(servers).await;
-    let nobody = Modern::of(&gateway, ALL);
-    let started = nobody.call("session_start", json!({ "name": "task" })).await;
+    let unnamed = Modern::of(&gateway, ALL);
+    let started = unnamed.call("session_start", json!({ "name": "task" })).await;
     let handle = started["structuredContent"]["session_id"].as_str().unwrap().to_owned();
     assert!(text(&started).contains("`session_id`"), "{started}");
     for tool in ["one__count", "two__count"] {
-        assert_eq!(text(&nobody.call(tool, json!({ "session_id": handle })).await), "1");
+        assert_eq!(text(&unnamed.call(tool, json!({ "session_id": handle })).await), "1");
     }
-    let info = nobody.call("session_info", json!({ "session_id": handle })).await;
+    let info = unnamed.call("session_info", json!({ "session_id": handle })).await;
     assert_eq!(info["structuredContent"]["servers"], json!(["one", "two"]), "{info}");
-    // What a server calls so is its own; and ours is not to be had under the name of a server.
-    let named = nobody.named("task");
+    // A server's tool of the same name stays callable under its prefix. The session tools have no prefixed name.
+    let named = unnamed.named("task");
     assert_eq!(named.text("two__session_info").await, "session_info");
     let (_, code, _) = named.refused("tools/call", json!({ "name": "one__session_info" })).await;
     assert_eq!(code, -32602);
-    let ended = nobody.call("session_end", json!({ "session_id": handle })).await;
+    let ended = unnamed.call("session_end", json!({ "session_id": handle })).await;
     assert_eq!(ended["structuredContent"]["ended"], true, "{ended}");
     gone(&mark).await;
 }
 
-/// R029, R137: what is broken shows as such, and takes no other down.
+/// R029, R137: a broken server is reported as broken, and does not affect the others.
 #[tokio::test]
-async fn a_broken_server_shows_to_modern_clients() {
+async fn broken_server_is_reported_to_modern_clients() {
     let mark = mark("all-modern-broken");
     let gateway = Gateway::start(json!({
         "good": stdio(&mark, &[]),
@@ -180,7 +180,7 @@ async fn a_broken_server_shows_to_modern_clients() {
     assert_eq!(client.text("good__count").await, "2");
 }
 
-/// §1.1–1.4 on the path of all servers.
+/// Covers §1.1–1.4 on the path of all servers.
 #[tokio::test]
 async fn requests_to_all_servers_are_validated() {
     let server = TestServer::http(&["--era", "modern"]).await;
@@ -210,7 +210,7 @@ async fn requests_to_all_servers_are_validated() {
     }
     let (_, code, message) = client.refused("resources/read", json!({ "uri": "x://no" })).await;
     assert!(code == -32602 || code == -32603, "{message}");
-    // The header names the tool as the client calls it.
+    // The header has the name that the client uses.
     let call = request(&json!("q/1"), "tools/call", json!({ "name": "old__count" }));
     let mut wrong = crate::kit::headers(&call);
     wrong.retain(|(name, _)| name != "mcp-name");
@@ -218,7 +218,7 @@ async fn requests_to_all_servers_are_validated() {
     let answer = crate::kit::post(&client.url, &wrong, &call.to_string()).await;
     let (status, code, _) = crate::kit::refusal(answer).await;
     assert_eq!((status, code), (400, -32020));
-    // What travels as a header is compared on this path, too.
+    // Arguments that are repeated in headers are compared on this path, too.
     let region = json!({ "name": "new__region", "arguments": { "region": "eu" } });
     let (status, code, _) = client.refused("tools/call", region.clone()).await;
     assert_eq!((status, code), (400, -32020));
@@ -234,9 +234,9 @@ fn headers(request: &Value) -> Vec<(String, String)> {
     all
 }
 
-/// Names count from the handshake on, on this path as on that of one server.
+/// Names apply from `initialize` on, on this path as on that of one server.
 #[tokio::test]
-async fn a_connection_to_all_servers_can_be_named() {
+async fn connection_to_all_servers_can_be_named() {
     let mark = mark("all-named");
     let gateway = Gateway::start(json!({ "one": stdio(&mark, &[]) })).await;
     let modern = Modern::of(&gateway, ALL).named("work");

@@ -1,4 +1,4 @@
-//! Calls that are refused, and calls of our own tools: each has its line in the audit.
+//! Audit lines of refused calls and of calls of session tools.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     world::{Gateway, LONG, mark, stdio},
 };
 
-/// A gateway with an audit.
+/// Starts a gateway with an audit.
 async fn audited(servers: Value, mut stayput: Value) -> (Gateway, PathBuf) {
     stayput["audit"] = json!({ "to": "audit.jsonl", "arguments": true });
     let gateway = Gateway::with(servers, stayput).await;
@@ -19,7 +19,7 @@ async fn audited(servers: Value, mut stayput: Value) -> (Gateway, PathBuf) {
     (gateway, path)
 }
 
-/// The first line of the audit that is like this.
+/// Returns the first line of the audit that matches.
 async fn line(path: &PathBuf, is: impl Fn(&Value) -> bool) -> Value {
     let look = async {
         loop {
@@ -35,8 +35,8 @@ async fn line(path: &PathBuf, is: impl Fn(&Value) -> bool) -> Value {
     found.unwrap_or_else(|_| panic!("{}", std::fs::read_to_string(path).unwrap_or_default()))
 }
 
-/// A call that takes longer than any test, in the background; let go of, it is taken back. One that is refused because others
-/// are under way is made again.
+/// Starts a call in the background that takes longer than any test. Dropping it cancels the call. A call that is
+/// refused because of the limit is repeated.
 fn slow(client: &Modern) -> JoinHandle<Answer> {
     let client = client.with("x-slow", "1");
     let call = json!({ "name": "slow", "arguments": { "ms": 600_000 } });
@@ -51,7 +51,7 @@ fn slow(client: &Modern) -> JoinHandle<Answer> {
     })
 }
 
-/// Calls until one is refused because there are too many, or until none is.
+/// Repeats a call until one is refused because of the limit, or until none is.
 async fn until_busy(client: &Modern, busy: bool) -> Value {
     let asking = async {
         loop {
@@ -65,7 +65,7 @@ async fn until_busy(client: &Modern, busy: bool) -> Value {
     tokio::time::timeout(LONG, asking).await.unwrap()
 }
 
-/// R062: calls that belong to no session have a limit, for each owner and server; who listens is counted apart.
+/// R062: calls without a session have a limit per owner and server. Listeners are counted separately.
 #[tokio::test]
 async fn calls_without_a_session_have_a_limit() {
     let (one, other) = (mark("crowd"), mark("crowd-other"));
@@ -82,29 +82,29 @@ async fn calls_without_a_session_have_a_limit() {
     let denied = line(&audit, |it| it["outcome"] == "denied" && it["tool"] == "count").await;
     assert_eq!(denied["server"], "test");
     assert_eq!((&denied["owner"], &denied["session"]), (&json!("anonymous"), &Value::Null));
-    // Elsewhere there is room, and for those who listen.
+    // Other servers and listeners are not affected by the limit.
     assert_eq!(Modern::of(&gateway, "other").text("count").await, "1");
     let listen = json!({ "notifications": { "toolsListChanged": true } });
-    let mut ears = Vec::new();
+    let mut streams = Vec::new();
     for id in 0..2 {
         let wanted = request(&json!(id), "subscriptions/listen", listen.clone());
         let mut events = client.send(&wanted).await.events();
         let first = events.message().await.unwrap();
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
-        ears.push(events);
+        streams.push(events);
     }
     let (_, _, error) = refusal(client.ask("subscriptions/listen", listen).await).await;
     let sentence = error["error"]["message"].as_str().unwrap();
     assert!(sentence.contains("limits.calls_per_session"), "{sentence}");
-    // Whoever leaves makes room.
+    // A client that disconnects frees its place.
     under_way.iter().for_each(JoinHandle::abort);
     drop(under_way);
     until_busy(&client, false).await;
 }
 
-/// R062: calls on a session have theirs, and the audit says so.
+/// R062: calls of a session have a limit, and a refusal is audited.
 #[tokio::test]
-async fn a_session_that_is_busy_is_noted() {
+async fn refusal_of_a_busy_session_is_audited() {
     let mark = mark("busy-noted");
     let limits = json!({ "limits": { "calls_per_session": 1 } });
     let (gateway, audit) = audited(json!({ "test": stdio(&mark, &[]) }), limits).await;
@@ -118,10 +118,10 @@ async fn a_session_that_is_busy_is_noted() {
     under_way.abort();
 }
 
-/// Issue 6: what is denied behind `/mcp` is noted under its own name; so are calls of our own tools, and calls
-/// that no session is meant by. No handle is in the audit, not even among the arguments.
+/// Issue 6: a denied call behind `/mcp` is audited under its own name. So are calls of session tools and calls without
+/// a session. The audit contains no handle, not even in arguments.
 #[tokio::test]
-async fn nothing_goes_unnoted() {
+async fn every_call_is_audited() {
     let mark = mark("noted");
     let mut server = stdio(&mark, &[]);
     server["stayput"] = json!({ "tools": { "deny": ["env"] } });

@@ -1,4 +1,4 @@
-//! Lists that change, and that could not be had at first.
+//! Lists that change, and lists that were not available at first.
 
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, processes};
@@ -8,7 +8,7 @@ use crate::{
     world::{Client, Gateway, LONG, mark, stdio},
 };
 
-/// A tool of a list, if it is there.
+/// Finds a tool in a list.
 fn tool<'a>(listed: &'a Value, name: &str) -> Option<&'a Value> {
     let tools = listed["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
     tools.iter().find(|tool| tool["name"] == name)
@@ -18,9 +18,9 @@ fn takes_a_handle(tool: &Value) -> bool {
     tool["inputSchema"]["properties"]["session_id"].is_object()
 }
 
-/// Invariant 9: a list that the server did not tell at first is shown as it would have been.
+/// Invariant 9: a list that failed at first is shown in the same form later.
 #[tokio::test]
-async fn a_list_that_has_to_be_asked_for_is_shown_like_any_other() {
+async fn list_that_failed_at_first_is_shown_like_any_other() {
     let error = r#"{"jsonrpc":"2.0","id":$id,"error":{"code":-32603,"message":"not yet"}}"#;
     let headers = [["content-type", "application/json"]];
     let deed = json!({ "status": { "code": 200, "body": error, "headers": headers } });
@@ -39,38 +39,38 @@ async fn a_list_that_has_to_be_asked_for_is_shown_like_any_other() {
     }
 }
 
-/// What a session's server has more, all conversations are told, and nothing is started for it.
+/// A new tool in one session appears in the lists of all conversations, without a new process.
 #[tokio::test]
-async fn a_change_in_one_session_is_in_the_list_of_all() {
+async fn change_in_one_session_changes_the_list_of_all() {
     let mark = mark("grown");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let (nobody, all) = (Modern::of(&gateway, "test"), Modern::of(&gateway, ""));
-    let ann = nobody.named("ann");
-    assert!(tool(&nobody.result("tools/list", json!({})).await, "extra").is_none());
+    let (unnamed, all) = (Modern::of(&gateway, "test"), Modern::of(&gateway, ""));
+    let ann = unnamed.named("ann");
+    assert!(tool(&unnamed.result("tools/list", json!({})).await, "extra").is_none());
     ann.call("notify", json!({ "tool": "extra" })).await;
-    let listed = nobody.result("tools/list", json!({})).await;
+    let listed = unnamed.result("tools/list", json!({})).await;
     assert!(tool(&listed, "extra").is_some_and(takes_a_handle), "{listed}");
     assert_eq!(listed, ann.result("tools/list", json!({})).await);
     let listed = all.result("tools/list", json!({})).await;
     assert!(tool(&listed, "test__extra").is_some_and(takes_a_handle), "{listed}");
     assert_eq!(all.named("ann").text("test__extra").await, "extra");
-    // It can be called there before anybody asked for a list again.
+    // The tool is callable there before any client fetched the list again.
     ann.call("notify", json!({ "tool": "later" })).await;
     assert_eq!(all.named("ann").text("test__later").await, "later");
     assert_eq!(processes::with_token(&mark).len(), 1);
 }
 
-/// A call whose conversation the host names.
+/// Calls a tool in a conversation that the host names.
 async fn in_chat(gateway: &Gateway, client: &Client, tool: &str, arguments: Value) -> Value {
     let meta = json!({ "vscode.conversationId": "a" });
     let call = json!({ "name": tool, "arguments": arguments, "_meta": meta });
     client.request(gateway, "tools/call", call).await
 }
 
-/// R168: a host whose calls name their session is told what that session's server has; who has a link of its own is told
-/// what is behind that.
+/// R168: a host whose calls name their session gets the list of that session's server. A client with its own link gets
+/// the list of that link.
 #[tokio::test]
-async fn a_host_that_names_its_sessions_sees_what_they_have() {
+async fn host_that_names_its_sessions_gets_their_lists() {
     let mark = mark("grown-host");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     for at in ["test", ""] {
@@ -98,9 +98,9 @@ async fn a_host_that_names_its_sessions_sees_what_they_have() {
     }
 }
 
-/// §4.7: whoever shook hands and listens hears of a loss beside the answer that tells it.
+/// §4.7: a listening client with a connection gets a loss on its stream, in addition to the answer that reports it.
 #[tokio::test]
-async fn a_loss_is_also_heard_by_who_listens() {
+async fn loss_is_also_sent_to_listeners() {
     let mark = mark("heard-loss");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     for (at, crash, quiet) in

@@ -1,4 +1,4 @@
-//! What whoever runs the gateway sees of clients without a connection.
+//! Metrics of clients without a connection.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// Waits until each of these lines stands on the page of metrics.
+/// Waits until the metrics page has each of these lines.
 async fn until(gateway: &Gateway, lines: &[&str]) {
     let url = format!("{}/metrics", gateway.url);
     let mut page = String::new();
@@ -26,23 +26,23 @@ async fn until(gateway: &Gateway, lines: &[&str]) {
     panic!("{lines:?} are not all in {page}");
 }
 
-/// R145: sessions that begin by a key or a tool count like those of a handshake, and so do their calls
-/// and their ends.
+/// R145: sessions that begin with a key or a tool are counted like those that begin with `initialize`. So are their
+/// calls and their ends.
 #[tokio::test]
-async fn sessions_without_a_handshake_are_counted() {
+async fn sessions_without_initialize_are_counted() {
     let mark = mark("modern-counted");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let ann = nobody.named("ann");
+    let unnamed = Modern::of(&gateway, "test");
+    let ann = unnamed.named("ann");
     assert_eq!(ann.text("count").await, "1");
     assert_eq!(ann.text("count").await, "2");
     let opened = r#"stayput_sessions_opened_total{server="test"}"#;
     let calls = r#"stayput_call_seconds_count{server="test"}"#;
     until(&gateway, &[&format!("{opened} 1"), &format!("{calls} 2")]).await;
-    let started = nobody.call("session_start", json!({})).await;
+    let started = unnamed.call("session_start", json!({})).await;
     let handle = started["structuredContent"]["session_id"].as_str().unwrap();
     until(&gateway, &[&format!("{opened} 2")]).await;
-    nobody.call("session_end", json!({ "session_id": handle })).await;
+    unnamed.call("session_end", json!({ "session_id": handle })).await;
     let ended = r#"stayput_sessions_ended_total{reason="closed"} 1"#;
     until(&gateway, &[&format!("{opened} 2"), &format!("{calls} 2"), ended]).await;
     drop(gateway);

@@ -1,4 +1,4 @@
-//! Who is let in: headers, `_meta`, versions, methods.
+//! Validation of modern requests: headers, `_meta`, versions, methods.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,13 +9,13 @@ use crate::{
     world::{Gateway, mark, stdio},
 };
 
-/// A gateway in front of a legacy and a modern server.
+/// Starts a gateway in front of a legacy and a modern server.
 async fn both(name: &str) -> Gateway {
     let (old, new) = (mark(&format!("{name}-old")), mark(&format!("{name}-new")));
     Gateway::start(json!({ "old": stdio(&old, &[]), "new": modern_stdio(&new, &[]) })).await
 }
 
-/// A request with `change`d headers and body, to both servers: the status and code that each gives.
+/// Sends a request with `change`d headers and body to both servers, and returns their common status and code.
 async fn tried(
     gateway: &Gateway,
     change: impl Fn(&mut Vec<(String, String)>, &mut Value),
@@ -41,9 +41,9 @@ fn set(headers: &mut Vec<(String, String)>, name: &str, value: Option<&str>) {
     headers.extend(value.map(|value| (name.to_owned(), value.to_owned())));
 }
 
-/// What has to be in `_meta`, and the version that has to be in the header as well.
+/// Covers the required members of `_meta`, and the version that the header has to repeat.
 #[tokio::test]
-async fn each_request_says_what_it_speaks() {
+async fn request_without_version_or_capabilities_is_refused() {
     let gateway = both("speaks").await;
     for key in ["protocolVersion", "clientCapabilities"] {
         let key = format!("io.modelcontextprotocol/{key}");
@@ -67,7 +67,7 @@ async fn each_request_says_what_it_speaks() {
 }
 
 #[tokio::test]
-async fn an_unknown_version_is_told_what_is_known() {
+async fn unknown_version_is_refused_with_the_known_versions() {
     let gateway = both("versions").await;
     for server in ["old", "new"] {
         for version in ["2099-01-01", "DRAFT-7"] {
@@ -90,7 +90,7 @@ async fn an_unknown_version_is_told_what_is_known() {
 }
 
 #[tokio::test]
-async fn headers_repeat_the_body() {
+async fn headers_have_to_repeat_the_body() {
     let gateway = both("repeat").await;
     for name in ["mcp-method", "mcp-name"] {
         for said in [None, Some("other"), Some("=?base64?%%%?=")] {
@@ -98,12 +98,12 @@ async fn headers_repeat_the_body() {
             assert_eq!(seen.await, (400, -32020), "{name} {said:?}");
         }
     }
-    // Twice is once too often, even where both are right.
+    // A repeated header is refused, even if both values are right.
     let seen = tried(&gateway, |headers, _| {
         headers.push(("mcp-method".to_owned(), "tools/call".to_owned()));
     });
     assert_eq!(seen.await, (400, -32020));
-    // Encoded it says the same.
+    // An encoded value is equal to the plain one.
     let client = Modern::of(&gateway, "new");
     let body = request(&json!(1), "tools/call", json!({ "name": "echo", "arguments": {} }));
     let mut all = headers(&body);
@@ -111,9 +111,9 @@ async fn headers_repeat_the_body() {
     assert_eq!(post(&client.url, &all, &body.to_string()).await.status, 200);
 }
 
-/// Arguments that travel as headers, on servers that know of it and on those that do not.
+/// Covers arguments that are repeated in headers, on servers that declare them and on those that do not.
 #[tokio::test]
-async fn marked_arguments_repeat_in_headers() {
+async fn marked_arguments_are_repeated_in_headers() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let mark = mark("marked");
     let servers = json!({ "old": stdio(&mark, &[]), "new": { "url": server.url() } });
@@ -142,7 +142,7 @@ async fn marked_arguments_repeat_in_headers() {
 }
 
 #[tokio::test]
-async fn both_kinds_of_answers_have_to_be_accepted() {
+async fn accept_header_without_both_content_types_is_refused() {
     let gateway = both("accept").await;
     for accepted in ["application/json", "text/event-stream"] {
         let seen = tried(&gateway, |headers, _| set(headers, "accept", Some(accepted)));
@@ -151,7 +151,7 @@ async fn both_kinds_of_answers_have_to_be_accepted() {
 }
 
 #[tokio::test]
-async fn what_the_era_has_no_more_is_not_there() {
+async fn methods_removed_from_the_era_are_unknown() {
     let gateway = both("removed").await;
     for server in ["old", "new"] {
         let client = Modern::of(&gateway, server).named("a");
@@ -199,10 +199,10 @@ async fn only_requests_are_answered() {
     }
 }
 
-/// Invariant 9: the session of the protocol is neither given out nor looked at; and a legacy client on the
-/// same path at the same time has one as ever.
+/// Invariant 9: modern requests get no `Mcp-Session-Id`, and theirs is ignored. A legacy client on the same path still
+/// has its session.
 #[tokio::test]
-async fn both_eras_are_spoken_on_one_path() {
+async fn both_eras_are_served_on_one_path() {
     let gateway = both("both").await;
     let legacy = gateway.client("old").await;
     let modern = Modern::of(&gateway, "old").named("a");

@@ -1,4 +1,4 @@
-//! Calls to legacy servers, whose state is kept in a session.
+//! Calls to legacy servers, whose state belongs to a session.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::{
 
 const STATE: &str = "dev.stayput/state";
 
-/// R013, R146: several conversations of one client, each with a process of its own, told what they are.
+/// R013, R146: several conversations of one client have a process each. Their results name the state.
 #[tokio::test]
 async fn each_named_session_has_its_own_state() {
     let mark = mark("named");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let (ann, bob) = (nobody.named("ann"), nobody.named("bob"));
+    let unnamed = Modern::of(&gateway, "test");
+    let (ann, bob) = (unnamed.named("ann"), unnamed.named("bob"));
     let first = ann.call("count", json!({})).await;
     assert_eq!(first["content"][0]["text"], "1");
     assert_eq!(first["resultType"], "complete");
@@ -36,33 +36,33 @@ async fn each_named_session_has_its_own_state() {
     assert_eq!(processes::with_token(&mark).len(), 2);
 }
 
-/// Nothing runs and nothing starts where nothing says which session is meant.
+/// A call without a session name does not run and starts no process.
 #[tokio::test]
-async fn a_call_that_names_no_session_does_not_run() {
+async fn call_without_a_session_name_does_not_run() {
     let mark = mark("unnamed");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let result = nobody.call("count", json!({})).await;
+    let unnamed = Modern::of(&gateway, "test");
+    let result = unnamed.call("count", json!({})).await;
     assert_eq!(result["isError"], true, "{result}");
     assert_eq!(processes::with_token(&mark).len(), 0);
-    assert_eq!(nobody.named("a").text("count").await, "1");
+    assert_eq!(unnamed.named("a").text("count").await, "1");
 }
 
-/// What has no argument to name a session by runs on a link that goes with it.
+/// A method without an argument for a handle runs on an ephemeral link.
 #[tokio::test]
-async fn a_prompt_needs_no_session() {
+async fn prompt_needs_no_session() {
     let mark = mark("fleeting");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
+    let unnamed = Modern::of(&gateway, "test");
     let prompt = json!({ "name": "greet", "arguments": { "name": "Ann" } });
-    let prompt = nobody.result("prompts/get", prompt).await;
+    let prompt = unnamed.result("prompts/get", prompt).await;
     assert!(prompt.to_string().contains("Say hello to Ann."), "{prompt}");
-    let read = nobody.result("resources/read", json!({ "uri": "test://count" })).await;
+    let read = unnamed.result("resources/read", json!({ "uri": "test://count" })).await;
     assert_eq!((&read["ttlMs"], &read["cacheScope"]), (&json!(0), &json!("private")));
     gone(&mark).await;
 }
 
-/// Cell B: a legacy server hears what it knows, and its client what it knows.
+/// Cell B: the legacy server and its modern client each get messages of their own era.
 #[tokio::test]
 async fn requests_and_answers_are_translated() {
     let log = tempfile::NamedTempFile::new().unwrap();
@@ -82,7 +82,7 @@ async fn requests_and_answers_are_translated() {
         .collect();
     assert_eq!(calls[0], json!({ "name": "echo", "arguments": { "n": 1 } }));
     assert_eq!(calls[1]["_meta"], json!({ "traceparent": "00-t" }));
-    // The session's own link is opened in the name of its client, which cannot be asked anything.
+    // The session's own link is opened with the name of its client, which supports no server requests.
     let hello = seen.lines().rfind(|line| line.contains("\"initialize\"")).unwrap();
     let hello: Value = serde_json::from_str(hello).unwrap();
     assert_eq!(hello["params"]["clientInfo"]["name"], "modern");
@@ -93,7 +93,7 @@ async fn requests_and_answers_are_translated() {
     assert_eq!(message["error"]["data"]["uri"], "test://no");
 }
 
-/// Invariant 9: no code that this era reserves or has given up.
+/// Invariant 9: no error code is passed on that this era reserves or has removed.
 #[tokio::test]
 async fn codes_of_the_legacy_era_are_not_passed_on() {
     let server = TestServer::http(&["--era", "legacy"]).await;
@@ -122,13 +122,13 @@ async fn codes_of_the_legacy_era_are_not_passed_on() {
     assert_eq!(result["_meta"][STATE]["state"], "kept", "{result}");
 }
 
-/// Invariant 3: a loss is told once, and then it goes on afresh.
+/// Invariant 3: a loss is reported once, and then the client continues with a new state.
 #[tokio::test]
-async fn a_loss_is_told_to_a_modern_client() {
+async fn loss_is_reported_to_a_modern_client() {
     let mark = mark("lost");
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let client = nobody.named("a");
+    let unnamed = Modern::of(&gateway, "test");
+    let client = unnamed.named("a");
     assert_eq!(client.text("count").await, "1");
     let told = client.call("crash", json!({})).await;
     assert_eq!(told["isError"], true, "{told}");
@@ -151,7 +151,8 @@ async fn a_loss_is_told_to_a_modern_client() {
     );
 }
 
-/// The first count after a loss. That it was told is noted behind the answer, so it may be told once more.
+/// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
+/// more.
 async fn after_the_loss(client: &Modern) -> Value {
     for _ in 0..500 {
         let answer = client.call("count", json!({})).await;
@@ -163,9 +164,9 @@ async fn after_the_loss(client: &Modern) -> Value {
     panic!("the loss is told without end");
 }
 
-/// A server that asks its client something in the middle of a call is refused, and ends the call as it likes.
+/// A server request during a call is refused, and the server ends the call as it likes.
 #[tokio::test]
-async fn a_server_that_asks_does_not_hang() {
+async fn server_that_sends_requests_does_not_hang() {
     let server = TestServer::http(&["--era", "legacy", "--quirk", "ask-anyway"]).await;
     let mark = mark("asks");
     let servers = json!({
@@ -191,9 +192,9 @@ async fn a_server_that_asks_does_not_hang() {
     }
 }
 
-/// A call whose answer never comes ends at its limit, in a sentence.
+/// A call without an answer ends at its timeout with an error text.
 #[tokio::test]
-async fn a_call_without_an_answer_ends_at_its_limit() {
+async fn call_without_an_answer_ends_at_its_timeout() {
     let mark = mark("limit");
     let mut server = stdio(&mark, &[]);
     server["stayput"] = json!({ "timeout": "1s" });
@@ -205,9 +206,9 @@ async fn a_call_without_an_answer_ends_at_its_limit() {
     assert_eq!(client.text("count").await, "1");
 }
 
-/// R019, invariant 4: first calls at once open one session and one process.
+/// R019, invariant 4: concurrent first calls open one session and one process.
 #[tokio::test]
-async fn first_calls_at_once_start_one_process() {
+async fn concurrent_first_calls_start_one_process() {
     let mark = mark("twenty");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = Modern::of(&gateway, "test").named("a");
@@ -226,33 +227,33 @@ async fn first_calls_at_once_start_one_process() {
     assert_eq!(processes::with_token(&mark).len(), 1);
 }
 
-/// A modern server can be kept as well, if somebody wants that: what passes is untouched but for the state.
+/// A modern server can have sessions if configured. Messages change only by the state in `_meta`.
 #[tokio::test]
-async fn a_modern_server_is_kept_if_that_is_chosen() {
+async fn modern_server_has_sessions_if_configured() {
     let mark = mark("kept-modern");
     let mut server = modern_stdio(&mark, &[]);
     server["stayput"] = json!({ "isolation": "per-session", "era": "modern" });
     let gateway = Gateway::start(json!({ "test": server })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let first = nobody.named("ann").call("count", json!({})).await;
+    let unnamed = Modern::of(&gateway, "test");
+    let first = unnamed.named("ann").call("count", json!({})).await;
     assert_eq!(
         (&first["content"][0]["text"], &first["_meta"][STATE]["state"]),
         (&json!("1"), &json!("fresh"))
     );
-    assert_eq!(nobody.named("bob").text("count").await, "1");
-    assert_eq!(nobody.named("ann").text("count").await, "2");
-    assert_eq!(nobody.call("count", json!({})).await["isError"], true);
+    assert_eq!(unnamed.named("bob").text("count").await, "1");
+    assert_eq!(unnamed.named("ann").text("count").await, "2");
+    assert_eq!(unnamed.call("count", json!({})).await["isError"], true);
     let lists = [
-        nobody.result("tools/list", json!({})).await,
-        nobody.named("ann").result("tools/list", json!({})).await,
+        unnamed.result("tools/list", json!({})).await,
+        unnamed.named("ann").result("tools/list", json!({})).await,
     ];
     assert_eq!(lists[0], lists[1]);
     assert_eq!(processes::with_token(&mark).len(), 2, "no list starts a process");
 }
 
-/// A legacy server that all share: translated, without a session, and its loss is told to who hits it.
+/// A shared legacy server is translated and used without a session. Its loss is reported to the call that meets it.
 #[tokio::test]
-async fn a_legacy_server_is_shared_if_that_is_chosen() {
+async fn legacy_server_is_shared_if_configured() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let mark = mark("shared-legacy");
     let mut server = stdio(&mark, &["--log", log.path().to_str().unwrap()]);
@@ -264,7 +265,7 @@ async fn a_legacy_server_is_shared_if_that_is_chosen() {
     assert_eq!(second["content"][0]["text"], "2");
     assert!(second["_meta"][STATE]["session"].is_null(), "it is nobody's: {second}");
     assert_eq!(processes::with_token(&mark).len(), 1);
-    // A list that changed is asked for anew, once, on the link that is there.
+    // A changed list is fetched once more on the existing link.
     let listed = || {
         let seen = std::fs::read_to_string(log.path()).unwrap();
         seen.lines().filter(|line| line.contains("\"tools/list\"")).count()
@@ -280,9 +281,9 @@ async fn a_legacy_server_is_shared_if_that_is_chosen() {
     assert_eq!(client.text("count").await, "1");
 }
 
-/// What is learned in nobody's name leaves no folder behind.
+/// A probe without a session leaves no folder behind.
 #[tokio::test]
-async fn a_folder_that_a_probe_needed_is_removed() {
+async fn folder_of_a_probe_is_removed() {
     let mark = mark("folders");
     let mut server = stdio(&mark, &[]);
     server["env"] = json!({ "PRIVATE": "${session.dir}" });
@@ -304,9 +305,9 @@ async fn a_folder_that_a_probe_needed_is_removed() {
     assert!(own.starts_with(folders.to_str().unwrap()), "{own}");
 }
 
-/// Invariant 3: the loss of a legacy server that all share is told, though its callers have no session.
+/// Invariant 3: the loss of a shared legacy server is reported, though its callers have no session.
 #[tokio::test]
-async fn a_loss_of_what_all_share_is_told() {
+async fn loss_of_a_shared_server_is_reported() {
     let mark = mark("shared-loss");
     let mut server = stdio(&mark, &[]);
     server["stayput"] = json!({ "isolation": "shared" });
@@ -323,7 +324,7 @@ async fn a_loss_of_what_all_share_is_told() {
         let told = loop {
             let answer = client.call("count", json!({})).await;
             assert_eq!(answer["isError"], true, "{answer}");
-            // It is given a moment before it is started again.
+            // The gateway waits a moment before it starts the server again.
             if !answer["_meta"][STATE].is_null() {
                 break answer;
             }

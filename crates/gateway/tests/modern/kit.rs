@@ -1,4 +1,4 @@
-//! A client of the modern era.
+//! Client of the modern era.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::world::{Gateway, LONG};
 
 pub(crate) const VERSION: &str = "2026-07-28";
 
-/// What every request has in `_meta`.
+/// Returns the `_meta` of every request.
 pub(crate) fn meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": VERSION,
@@ -22,7 +22,7 @@ pub(crate) fn meta() -> Value {
     })
 }
 
-/// A request as it should be. What is in `_meta` of `params` comes on top.
+/// Returns a valid request. The `_meta` of `params` is merged into the default one.
 pub(crate) fn request(id: &Value, method: &str, mut params: Value) -> Value {
     let mut all = meta();
     if let Some(more) = params["_meta"].as_object() {
@@ -32,7 +32,7 @@ pub(crate) fn request(id: &Value, method: &str, mut params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 
-/// The headers that a request should come with.
+/// Returns the headers of a valid request.
 pub(crate) fn headers(request: &Value) -> Vec<(String, String)> {
     let method = request["method"].as_str().unwrap();
     let mut all = vec![
@@ -52,7 +52,7 @@ fn named_by(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Posts a body with these headers and no others, but for what HTTP itself wants.
+/// Posts a body with these headers and the ones that HTTP requires.
 pub(crate) async fn post(url: &str, headers: &[(String, String)], body: &str) -> Answer {
     let mut all = vec![
         ("content-type", "application/json"),
@@ -67,7 +67,7 @@ pub(crate) async fn post(url: &str, headers: &[(String, String)], body: &str) ->
         .unwrap()
 }
 
-/// A modern client of one server of a gateway, or of the server itself.
+/// Modern client of one server of a gateway, or of the server itself.
 pub(crate) struct Modern {
     pub(crate) url: String,
     more: Vec<(String, String)>,
@@ -82,19 +82,19 @@ impl Modern {
         Self { url: url.to_owned(), more: Vec::new() }
     }
 
-    /// The same, in a session of this name.
+    /// Returns a copy for a session of this name.
     pub(crate) fn named(&self, name: &str) -> Self {
         self.with("stayput-session", &format!("key:{name}"))
     }
 
-    /// The same, with one more header.
+    /// Returns a copy with one more header.
     pub(crate) fn with(&self, name: &str, value: &str) -> Self {
         let mut more = self.more.clone();
         more.push((name.to_owned(), value.to_owned()));
         Self { url: self.url.clone(), more }
     }
 
-    /// A request as it should be.
+    /// Sends a valid request.
     pub(crate) async fn ask(&self, method: &str, params: Value) -> Answer {
         self.send(&request(&json!("q/1"), method, params)).await
     }
@@ -105,7 +105,7 @@ impl Modern {
         post(&self.url, &all, &request.to_string()).await
     }
 
-    /// A request and its answer, which is a good one. No answer of this era names a session of the protocol.
+    /// Sends a request and returns its successful result. Checks that no answer of this era has an `Mcp-Session-Id`.
     pub(crate) async fn result(&self, method: &str, params: Value) -> Value {
         let answer = self.ask(method, params).await;
         assert_eq!(answer.status, 200);
@@ -120,19 +120,19 @@ impl Modern {
         self.result("tools/call", json!({ "name": tool, "arguments": arguments })).await
     }
 
-    /// The text that a tool gave.
+    /// Calls a tool and returns its text.
     pub(crate) async fn text(&self, tool: &str) -> String {
         let result = self.call(tool, json!({})).await;
         let text = result["content"][0]["text"].as_str();
         text.unwrap_or_else(|| panic!("{result}")).to_owned()
     }
 
-    /// What a refused request is answered with: status and code.
+    /// Sends a request that is refused, and returns status, code and message.
     pub(crate) async fn refused(&self, method: &str, params: Value) -> (u16, i64, Value) {
         refusal(self.ask(method, params).await).await
     }
 
-    /// Waits until a counter of the server is at least so high.
+    /// Waits until a counter of the server is at least this high.
     pub(crate) async fn until(&self, counter: &str, least: u64) {
         for _ in 0..1_500 {
             let stats: Value = serde_json::from_str(&self.text("stats").await).unwrap();
@@ -145,7 +145,7 @@ impl Modern {
     }
 }
 
-/// Status, code and the whole error of an answer that refuses.
+/// Returns status, code and whole message of a refusal.
 pub(crate) async fn refusal(answer: Answer) -> (u16, i64, Value) {
     let status = answer.status.as_u16();
     assert_eq!(answer.header("mcp-session-id"), "");
@@ -154,7 +154,7 @@ pub(crate) async fn refusal(answer: Answer) -> (u16, i64, Value) {
     (status, code, message)
 }
 
-/// A modern server as a process, which all sessions share.
+/// Entry of a modern server as a process, which all sessions share.
 pub(crate) fn modern_stdio(mark: &str, more: &[&str]) -> Value {
     let mut args = vec!["stdio", "--era", "modern", "--mark", mark];
     args.extend(more);

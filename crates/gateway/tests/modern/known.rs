@@ -1,4 +1,4 @@
-//! What is known without a session: discover and lists.
+//! `server/discover` and lists, which need no session.
 
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, processes};
@@ -11,7 +11,7 @@ use crate::{
 const LISTS: [&str; 4] =
     ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
 
-/// The whole body of an answer.
+/// Returns the whole body of an answer.
 async fn bytes(client: &Modern, method: &str, params: Value) -> String {
     let answer = client.ask(method, params).await;
     assert_eq!(answer.status, 200);
@@ -19,9 +19,10 @@ async fn bytes(client: &Modern, method: &str, params: Value) -> String {
     String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap()
 }
 
-/// Cell B: what a legacy server said in its handshake, without what needs a bridge between the eras.
+/// Cell B: the result of the legacy server's `initialize`, without the capabilities that need a bridge between the
+/// eras.
 #[tokio::test]
-async fn a_legacy_server_is_discovered_from_its_handshake() {
+async fn legacy_server_is_discovered_from_its_initialize_result() {
     let mark = mark("discover");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let said = Modern::of(&gateway, "test").result("server/discover", json!({})).await;
@@ -40,9 +41,9 @@ async fn a_legacy_server_is_discovered_from_its_handshake() {
     assert_eq!(processes::with_token(&mark).len(), 0, "nothing is left running for it");
 }
 
-/// Cell E: what a modern server says passes byte for byte.
+/// Cell E: the answers of a modern server pass byte for byte.
 #[tokio::test]
-async fn a_modern_server_is_known_by_its_own_words() {
+async fn answers_of_a_modern_server_pass_unchanged() {
     let server = TestServer::http(&["--era", "modern", "--page", "7"]).await;
     let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let (through, direct) = (Modern::of(&gateway, "test"), Modern::direct(server.url()));
@@ -56,51 +57,51 @@ async fn a_modern_server_is_known_by_its_own_words() {
         assert!(said.contains("\"tools\""), "{said}");
     }
     assert_eq!(server.stats().await["methods"]["tools/list"].as_u64(), asked, "known from before");
-    // A cursor that nobody gave out is for the server to judge.
+    // The server judges a cursor that was never issued.
     let answer = through.ask("tools/list", json!({ "cursor": "nonsense" })).await;
     assert_eq!(answer.json().await["error"]["code"], -32602);
 }
 
-/// Invariant 9: no list varies by conversation, and each says for how long it may be kept.
+/// Invariant 9: no list varies by conversation, and each has a cache lifetime.
 #[tokio::test]
-async fn lists_of_a_legacy_server_are_the_same_for_everybody() {
+async fn lists_of_a_legacy_server_are_the_same_in_every_conversation() {
     let mark = mark("lists");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--page", "7"]) })).await;
-    let nobody = Modern::of(&gateway, "test");
-    let ann = nobody.named("ann");
+    let unnamed = Modern::of(&gateway, "test");
+    let ann = unnamed.named("ann");
     assert_eq!(ann.text("count").await, "1");
-    // What changes in a session changes no list.
+    // A change in a session changes no list.
     ann.text("notify").await;
     for method in LISTS {
-        let said = bytes(&nobody, method, json!({})).await;
+        let said = bytes(&unnamed, method, json!({})).await;
         assert_eq!(said, bytes(&ann, method, json!({})).await);
-        let result = nobody.result(method, json!({})).await;
+        let result = unnamed.result(method, json!({})).await;
         assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(60_000), &json!("public")));
         assert_eq!(result["resultType"], "complete");
     }
     let mut names = Vec::new();
     let mut params = json!({});
     loop {
-        let page = nobody.result("tools/list", params).await;
+        let page = unnamed.result("tools/list", params).await;
         names.extend(page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()));
         if page["nextCursor"].is_null() {
             break;
         }
         params = json!({ "cursor": page["nextCursor"] });
     }
-    // Our own stand on the first page, once.
+    // The session tools are on the first page, once.
     let own: Vec<_> =
         names.extract_if(.., |name| name.as_str().unwrap().starts_with("session_")).collect();
     assert_eq!(own, ["session_start", "session_info", "session_end"]);
     assert_eq!((names.len(), &names[0], &names[20]), (21, &json!("count"), &json!("region")));
-    let answer = nobody.ask("tools/list", json!({ "cursor": "nonsense" })).await;
+    let answer = unnamed.ask("tools/list", json!({ "cursor": "nonsense" })).await;
     assert_eq!(answer.json().await["error"]["code"], -32602);
     assert_eq!(processes::with_token(&mark).len(), 1, "no list starts a process");
 }
 
-/// What is denied is neither shown nor called, to modern clients either.
+/// A denied tool is neither listed nor callable for modern clients either.
 #[tokio::test]
-async fn denied_tools_are_not_there() {
+async fn denied_tools_are_neither_listed_nor_callable() {
     for (name, mut server) in [
         ("denied-old", stdio(&mark("denied-old"), &[])),
         ("denied-new", modern_stdio(&mark("denied-new"), &[])),
@@ -118,9 +119,9 @@ async fn denied_tools_are_not_there() {
     }
 }
 
-/// A method that a legacy server does not offer is not there, not even to be refused by it.
+/// A method that a legacy server does not offer is refused by the gateway, without a request to the server.
 #[tokio::test]
-async fn what_a_legacy_server_does_not_offer_is_not_there() {
+async fn method_that_a_legacy_server_lacks_is_unknown() {
     let mark = mark("listen-old");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = Modern::of(&gateway, "test").named("a");
@@ -130,9 +131,9 @@ async fn what_a_legacy_server_does_not_offer_is_not_there() {
     assert_eq!(processes::with_token(&mark).len(), 0);
 }
 
-/// A server that cannot be started is told in a sentence, on every method.
+/// A server that cannot be started is reported with an error text on every method.
 #[tokio::test]
-async fn a_server_that_does_not_start_is_told() {
+async fn server_that_does_not_start_is_reported() {
     let gateway = Gateway::start(json!({ "test": { "command": "/nonexistent/program" } })).await;
     let client = Modern::of(&gateway, "test").named("a");
     let (status, code, message) = client.refused("tools/list", json!({})).await;

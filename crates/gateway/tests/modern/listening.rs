@@ -1,4 +1,4 @@
-//! `subscriptions/listen`, on servers that have it.
+//! `subscriptions/listen` on servers that support it.
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
@@ -10,16 +10,17 @@ use crate::{
 
 const TAG: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// What comes is tagged with the client's id, several listen at once, and who closes is gone upstream, too.
+/// Notifications carry the client's id, several clients listen at once, and closing a stream ends the subscription
+/// upstream, too.
 #[tokio::test]
-async fn clients_hear_what_they_asked_for() {
+async fn clients_get_the_notifications_that_they_subscribed_to() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let mark = mark("listen");
     let servers = json!({ "http": { "url": server.url() }, "stdio": modern_stdio(&mark, &[]) });
     let gateway = Gateway::start(servers).await;
     for name in ["http", "stdio"] {
         let client = Modern::of(&gateway, name);
-        let mut ears = Vec::new();
+        let mut streams = Vec::new();
         for id in [json!("l/1"), json!(7)] {
             let wanted = json!({ "toolsListChanged": true, "promptsListChanged": true,
                 "resourceSubscriptions": ["test://count"] });
@@ -32,10 +33,10 @@ async fn clients_hear_what_they_asked_for() {
             assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
             assert_eq!(first["params"]["_meta"][TAG], id);
             assert!(first["params"]["notifications"]["promptsListChanged"].is_null(), "{first}");
-            ears.push((id, events));
+            streams.push((id, events));
         }
         client.call("notify", json!({})).await;
-        for (id, events) in &mut ears {
+        for (id, events) in &mut streams {
             let told = events.message().await.unwrap();
             assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
             assert_eq!(told["params"]["_meta"][TAG], *id);
@@ -43,20 +44,20 @@ async fn clients_hear_what_they_asked_for() {
             assert_eq!(told["method"], "notifications/resources/updated", "{told}");
             assert_eq!(told["params"]["_meta"][TAG], *id);
         }
-        drop(ears.pop());
+        drop(streams.pop());
         client.until("/cancels", 1).await;
-        // The other one still hears.
+        // The other client still gets notifications.
         client.call("notify", json!({})).await;
-        let told = ears[0].1.message().await.unwrap();
+        let told = streams[0].1.message().await.unwrap();
         assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
-        drop(ears);
+        drop(streams);
         client.until("/cancels", 2).await;
     }
 }
 
-/// Lists that changed are asked for anew, once, and then known again.
+/// Changed lists are fetched once and cached again.
 #[tokio::test]
-async fn lists_that_changed_are_learned_anew() {
+async fn changed_lists_are_fetched_again() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = Modern::of(&gateway, "test");
@@ -80,9 +81,9 @@ async fn lists_that_changed_are_learned_anew() {
     assert_eq!(asked().await, before + 1);
 }
 
-/// A server that ends the subscription does so under the client's id.
+/// A subscription that the server ends is ended under the client's id.
 #[tokio::test]
-async fn the_end_of_a_subscription_names_the_client_s_id() {
+async fn end_of_a_subscription_has_the_client_s_id() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = Modern::of(&gateway, "test");
@@ -100,9 +101,9 @@ async fn the_end_of_a_subscription_names_the_client_s_id() {
     assert_eq!((&end["id"], &end["result"]["_meta"][TAG]), (&json!("q/1"), &json!("q/1")), "{end}");
 }
 
-/// A gateway that stops says so to who listens, and does not wait for it.
+/// A stopping gateway answers open `subscriptions/listen` requests, and does not wait for their clients.
 #[tokio::test]
-async fn who_listens_is_told_that_the_gateway_stops() {
+async fn open_subscriptions_are_answered_at_stop() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = Modern::of(&gateway, "test");

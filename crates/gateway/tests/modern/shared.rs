@@ -1,4 +1,4 @@
-//! Calls to modern servers, which pass untouched.
+//! Calls to modern servers, which pass unchanged.
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
@@ -8,9 +8,9 @@ use crate::{
     world::{Gateway, mark},
 };
 
-/// Invariant 10: only the id changes on the way there, and nothing on the way back.
+/// Invariant 10: only the id changes on the way to the server, and nothing on the way back.
 #[tokio::test]
-async fn what_passes_is_the_same_byte_for_byte() {
+async fn messages_pass_byte_for_byte() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let path = log.path().to_str().unwrap();
     let server = TestServer::http(&["--era", "modern", "--log", path]).await;
@@ -36,9 +36,9 @@ async fn what_passes_is_the_same_byte_for_byte() {
     assert_eq!(serde_json::from_str::<Value>(&through).unwrap(), direct);
 }
 
-/// All methods of a modern server, over both transports; no session is kept or asked for.
+/// Covers all methods of a modern server over both transports. No session is opened or required.
 #[tokio::test]
-async fn a_modern_server_is_asked_without_a_session() {
+async fn modern_server_is_called_without_a_session() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let mark = mark("plain");
     let servers = json!({ "http": { "url": server.url() }, "stdio": modern_stdio(&mark, &[]) });
@@ -67,9 +67,9 @@ async fn a_modern_server_is_asked_without_a_session() {
     }
 }
 
-/// Cell E: what a server needs of the client comes as a result, and the second try goes back.
+/// Cell E: an `input_required` result reaches the client, and its second request reaches the server.
 #[tokio::test]
-async fn input_that_is_required_passes() {
+async fn required_input_passes() {
     let server = TestServer::http(&["--era", "modern"]).await;
     let gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = Modern::of(&gateway, "test");
@@ -83,14 +83,14 @@ async fn input_that_is_required_passes() {
         json!({ "question": { "action": "accept", "content": { "name": "Bo" } } });
     let second = client.result("tools/call", params).await;
     assert_eq!(second["structuredContent"]["content"]["name"], "Bo");
-    // What one client can do is not what another can do.
+    // The capabilities of one client do not count for another.
     let asked = json!({ "name": "elicit", "arguments": {} });
     let (status, code, message) = client.refused("tools/call", asked).await;
     assert_eq!((status, code), (400, -32021), "{message}");
     assert!(message["error"]["data"]["requiredCapabilities"]["elicitation"].is_object());
 }
 
-/// Each client says itself who it is; one that does not is not taken for another.
+/// Each request carries its own client info. A request without it does not get that of another client.
 #[tokio::test]
 async fn clients_of_a_shared_server_are_not_mixed_up() {
     let log = tempfile::NamedTempFile::new().unwrap();

@@ -1,4 +1,4 @@
-//! Streams of calls, and that to close one is to cancel.
+//! SSE streams of calls, and cancellation by closing them.
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
@@ -8,7 +8,7 @@ use crate::{
     world::{Gateway, mark, stdio},
 };
 
-/// A gateway in front of servers of both eras over both transports, each with a session where one is needed.
+/// Starts a gateway in front of servers of both eras over both transports.
 async fn all(name: &str) -> (Gateway, [TestServer; 2]) {
     let (old, new) = (mark(&format!("{name}-old")), mark(&format!("{name}-new")));
     let servers = [
@@ -28,9 +28,9 @@ fn slow(ms: u64, meta: &Value) -> Value {
     json!({ "name": "slow", "arguments": { "ms": ms, "steps": 3 }, "_meta": meta })
 }
 
-/// Who sent a token hears of progress on a stream that cannot be taken up; who did not gets JSON.
+/// A call with a progress token gets progress on a stream that cannot be resumed. A call without one gets JSON.
 #[tokio::test]
-async fn progress_comes_on_the_stream_of_its_call() {
+async fn progress_is_sent_on_the_stream_of_its_call() {
     let (gateway, _servers) = all("progress").await;
     for name in NAMES {
         let client = Modern::of(&gateway, name).named("a");
@@ -57,9 +57,9 @@ async fn progress_comes_on_the_stream_of_its_call() {
     }
 }
 
-/// Log messages come only to a call that wants to hear them.
+/// Log messages are sent only to a call that asks for them.
 #[tokio::test]
-async fn log_messages_come_to_who_wants_them() {
+async fn log_messages_are_sent_only_on_request() {
     let (gateway, _servers) = all("logs").await;
     for name in NAMES {
         let client = Modern::of(&gateway, name).named("a");
@@ -74,7 +74,7 @@ async fn log_messages_come_to_who_wants_them() {
     }
 }
 
-/// To close the stream of a call is to cancel it, once, on both transports and in both eras.
+/// Closing the stream of a call cancels the call once, on both transports and in both eras.
 #[tokio::test]
 async fn closing_a_stream_cancels_its_call() {
     let (gateway, _servers) = all("close").await;
@@ -91,9 +91,9 @@ async fn closing_a_stream_cancels_its_call() {
     }
 }
 
-/// So it is when nothing was written yet.
+/// A disconnect before the first byte of the answer cancels the call, too.
 #[tokio::test]
-async fn going_away_before_the_answer_cancels_the_call() {
+async fn disconnect_before_the_answer_cancels_the_call() {
     let (gateway, _servers) = all("away").await;
     for name in NAMES {
         let client = Modern::of(&gateway, name).named("a");
@@ -109,9 +109,9 @@ async fn going_away_before_the_answer_cancels_the_call() {
     }
 }
 
-/// Who stands between gives up on silence: a call that takes long becomes a stream with signs of life.
+/// Proxies close silent connections, so a long call becomes a stream with keep-alive comments.
 #[tokio::test]
-async fn a_long_silence_becomes_a_stream() {
+async fn long_silent_call_becomes_a_stream() {
     let mark = mark("silence");
     let gateway = Gateway::start(json!({ "test": modern_stdio(&mark, &[]) })).await;
     let client = Modern::of(&gateway, "test");

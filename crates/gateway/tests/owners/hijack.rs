@@ -1,4 +1,4 @@
-//! Whatever Bob knows of Ann's session, it leads him nowhere.
+//! Attacks of Bob on Ann's session: nothing he knows gives him access.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{
     world::{Gateway, LONG, gone, mark, stdio},
 };
 
-/// Status and body, to compare.
+/// Returns status and body for comparison.
 async fn shape(answer: Answer) -> (u16, String) {
     let status = answer.status.as_u16();
     let body = tokio::time::timeout(LONG, answer.bytes()).await.unwrap().unwrap();
@@ -21,9 +21,9 @@ fn call(arguments: &Value, meta: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string()
 }
 
-/// E30, E31: by connection, event id, handle and key, on every method: as if it were not there.
+/// E30, E31: Ann's connection, event id, handle and key are unknown to Bob, on every method.
 #[tokio::test]
-async fn what_is_anns_is_nothing_to_bob() {
+async fn session_of_ann_is_unknown_to_bob() {
     let mark = mark("hijack");
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
     let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
@@ -36,7 +36,7 @@ async fn what_is_anns_is_nothing_to_bob() {
     assert_eq!(ann.text(&url, &connection, "count").await, "1");
     let unknown = bob.connect(&url).await;
     assert_eq!(bob.and("mcp-session-id", &unknown).ask(Method::DELETE, &url, "").await.status, 200);
-    // By the id of the connection, and by that with an event id of it.
+    // By the id of the connection, and by that together with an event id.
     for method in [Method::POST, Method::GET, Method::DELETE] {
         let body =
             if method == Method::POST { call(&json!({}), &json!({})) } else { String::new() };
@@ -47,7 +47,7 @@ async fn what_is_anns_is_nothing_to_bob() {
         assert_eq!(tried, nothing, "{method}");
         assert_eq!(tried.0, 404, "{method}");
     }
-    // By her handle, wherever it stands.
+    // By her handle, from every name source.
     let handle = anns_handle(&ann, &url, &connection).await;
     let own = bob.connect(&url).await;
     let never: String = handle.chars().rev().take(8).collect();
@@ -70,7 +70,7 @@ async fn what_is_anns_is_nothing_to_bob() {
         assert_eq!(answers[0], answers[1], "{said}");
         assert!(!answers[0].1.contains("\"text\":\"2\""), "{said}: {}", answers[0].1);
     }
-    // By the same key both have a session of their own.
+    // With the same key, each owner has a separate session.
     for (who, expected) in [(&ann, "1"), (&bob, "1"), (&ann, "2")] {
         let path = format!("{url}/~shared");
         let on = who.connect(&path).await;
@@ -81,7 +81,7 @@ async fn what_is_anns_is_nothing_to_bob() {
     gone(&mark).await;
 }
 
-/// A handle of the session of Ann's connection.
+/// Returns a handle of the session of Ann's connection.
 async fn anns_handle(ann: &Somebody, url: &str, connection: &str) -> String {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "session_start", "arguments": {} } });
@@ -92,7 +92,7 @@ async fn anns_handle(ann: &Somebody, url: &str, connection: &str) -> String {
     handle.unwrap_or_else(|| panic!("{message}")).to_owned()
 }
 
-/// One thing that Bob tries: with what is Ann's, or with what never was.
+/// One attempt of Bob, with a secret of Ann or with one that never existed.
 struct Attempt {
     what: String,
     who: Somebody,
@@ -108,7 +108,7 @@ impl Attempt {
     }
 }
 
-/// Something of Ann's that leads to her session, and the same as it never was.
+/// Secrets that lead to Ann's session, or copies that never existed.
 struct Secrets {
     connection: String,
     event: String,
@@ -116,9 +116,9 @@ struct Secrets {
     caller: String,
 }
 
-/// As `secret`, but nobody's.
+/// Returns a secret of the same form that was never issued.
 fn never(secret: &str) -> String {
-    // What it begins with says what it is.
+    // The prefix shows the kind of the secret, so it stays.
     let letter = |(at, c): (usize, char)| match c {
         '2'..='6' if at >= 3 => 'a',
         'a'..='y' | 'A'..='Y' if at >= 3 => char::from(u8::try_from(c).unwrap() + 1),
@@ -136,12 +136,12 @@ impl Secrets {
         Self { connection, event, handle: never(handle), caller: never(caller) }
     }
 
-    /// Every way in that they are tried on, by every method.
+    /// Returns an attempt for every way in and every method.
     fn attempts(&self, gateway: &Gateway, bob: &Somebody, own: &str) -> Vec<Attempt> {
         let mut all = self.of_the_connection(gateway, bob);
         all.extend(self.of_the_handle(gateway, &bob.and("mcp-session-id", own)));
         all.extend(self.of_the_modern_handle(gateway, bob));
-        // Where a caller of the oldest transport posts.
+        // URL to which a caller of the legacy SSE transport posts.
         for server in ["test", "other"] {
             let url = format!("{}/sse/{server}/messages?session={}", gateway.url, self.caller);
             for method in [Method::POST, Method::GET, Method::DELETE] {
@@ -152,7 +152,7 @@ impl Secrets {
         all
     }
 
-    /// The connection, by its header and by the cookie, on its path and on others.
+    /// Attempts with the connection, by header and by cookie, on its path and on others.
     fn of_the_connection(&self, gateway: &Gateway, bob: &Somebody) -> Vec<Attempt> {
         let (mut all, url) = (Vec::new(), gateway.at("test"));
         let cookie = format!("mcp_session_id={}", self.connection);
@@ -174,7 +174,7 @@ impl Secrets {
         all
     }
 
-    /// The handle, wherever one can stand, on a connection of his own.
+    /// Attempts with the handle, from every name source, on a connection of Bob.
     fn of_the_handle(&self, gateway: &Gateway, on: &Somebody) -> Vec<Attempt> {
         let (mut all, url) = (Vec::new(), gateway.at("test"));
         let argument = json!({ "session_id": self.handle });
@@ -188,7 +188,7 @@ impl Secrets {
         all
     }
 
-    /// The same of a client whose protocol has no connections.
+    /// Attempts with the handle of a modern client, which has no connection.
     fn of_the_modern_handle(&self, gateway: &Gateway, bob: &Somebody) -> Vec<Attempt> {
         let (mut all, url) = (Vec::new(), gateway.at("test"));
         let era = json!({
@@ -229,7 +229,7 @@ impl Secrets {
     }
 }
 
-/// Messages of every kind, which name a session by this argument and this `_meta`.
+/// Returns messages of every kind that name a session by this argument and this `_meta`.
 fn bodies(arguments: &Value, meta: &Value) -> Vec<String> {
     let request = |method: &str, mut params: Value| {
         params["_meta"] = meta.clone();
@@ -254,14 +254,14 @@ fn bodies(arguments: &Value, meta: &Value) -> Vec<String> {
     all
 }
 
-/// What comes back, without what was sent and what is new each time.
+/// Returns the answer without the secret itself and without values that are new each time.
 async fn seen(attempt: &Attempt, secrets: &Secrets) -> (u16, Vec<String>, String) {
     let Attempt { who, method, url, body, .. } = attempt;
     let answer = who.ask(method.clone(), url, body).await;
     let status = answer.status.as_u16();
     let kinds = ["content-type", "retry-after", "www-authenticate", "allow"];
     let kinds = kinds.map(|name| answer.header(name).to_owned()).into();
-    // A stream that is open has no end to be waited for.
+    // An open stream has no end to wait for.
     let text = if answer.header("content-type").starts_with("text/event-stream") {
         let mut events = answer.events();
         let first = tokio::time::timeout(LONG, events.next()).await.unwrap();
@@ -275,10 +275,10 @@ async fn seen(attempt: &Attempt, secrets: &Secrets) -> (u16, Vec<String>, String
     (status, kinds, super::whom::plain(&text))
 }
 
-/// E30, E31: the whole matrix. Whatever of Ann's Bob has and wherever he shows it, he sees what he would see had it
-/// never been; and Ann's session goes on as if he had never come.
+/// E30, E31: the whole matrix. With any secret of Ann, anywhere, Bob gets the same answer as with one that never
+/// existed. Ann's session is not affected.
 #[tokio::test]
-async fn foreign_is_unknown_everywhere() {
+async fn foreign_session_is_unknown_everywhere() {
     let mark = mark("matrix");
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
     let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
@@ -291,9 +291,10 @@ async fn foreign_is_unknown_everywhere() {
     let connection = ann.connect(&url).await;
     assert_eq!(ann.text(&url, &connection, "count").await, "1");
     let handle = anns_handle(&ann, &url, &connection).await;
-    let mut ear = ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await.events();
-    tokio::time::timeout(LONG, ear.next()).await.unwrap().unwrap();
-    let event = ear.last_id().expect("events have ids").to_owned();
+    let mut stream =
+        ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await.events();
+    tokio::time::timeout(LONG, stream.next()).await.unwrap().unwrap();
+    let event = stream.last_id().expect("events have ids").to_owned();
     let sse = format!("{}/sse/test", gateway.url);
     let mut line = ann.ask(Method::GET, &sse, "").await.events();
     let endpoint = tokio::time::timeout(LONG, line.next()).await.unwrap().unwrap();
@@ -310,7 +311,7 @@ async fn foreign_is_unknown_everywhere() {
         let (tried, nothing) = (seen(tried, &anns).await, seen(nothing, &nobodys).await);
         assert_eq!(tried, nothing, "{what}: {method} {url} {body}");
     }
-    // An event of hers on a connection of his own is as one that never was.
+    // An event id of Ann on Bob's connection is treated like an unknown one.
     let mut heard = Vec::new();
     for event in [&anns.event, &nobodys.event] {
         let who = bob.and("mcp-session-id", &own).and("last-event-id", event);

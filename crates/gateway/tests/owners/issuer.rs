@@ -1,4 +1,4 @@
-//! An issuer of tokens: a key pair, and a server that tells the public half.
+//! Token issuer: a key pair, and a server that publishes the public key.
 
 use std::sync::{
     Arc, Mutex,
@@ -16,7 +16,7 @@ use tokio::{
     net::TcpListener,
 };
 
-/// A key pair with a name.
+/// Key pair with a key id.
 pub(crate) struct Signer {
     pub(crate) kid: String,
     pair: EcdsaKeyPair,
@@ -30,7 +30,7 @@ impl Signer {
         Self { kid: kid.to_owned(), pair }
     }
 
-    /// The public key, as a point of the curve.
+    /// Returns the public key as a point of the curve.
     pub(crate) fn point(&self) -> Vec<u8> {
         self.pair.public_key().as_ref().to_vec()
     }
@@ -44,7 +44,7 @@ impl Signer {
         })
     }
 
-    /// A token with this head and these claims.
+    /// Signs a token with this head and these claims.
     pub(crate) fn signed(&self, head: &Value, claims: &Value) -> String {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let text = format!("{}.{}", part(head), part(claims));
@@ -57,12 +57,12 @@ impl Signer {
     }
 }
 
-/// A server that tells keys, for as long as it is up.
+/// JWKS server, which can be switched off.
 pub(crate) struct Issuer {
     pub(crate) url: String,
     pub(crate) keys: Arc<Mutex<Vec<Value>>>,
     pub(crate) up: Arc<AtomicBool>,
-    /// How often it was asked for keys.
+    /// Number of JWKS requests.
     pub(crate) asked: Arc<AtomicUsize>,
 }
 

@@ -1,4 +1,4 @@
-//! Tokens of an issuer, good and bad.
+//! Valid and invalid tokens of an issuer.
 
 use std::{
     sync::atomic::Ordering,
@@ -26,7 +26,7 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// What a good token says, for this subject.
+/// Returns the claims of a valid token for this subject.
 pub(super) fn claims(issuer: &Issuer, subject: &str) -> Value {
     json!({
         "iss": issuer.url, "aud": AUDIENCE, "sub": subject,
@@ -34,7 +34,7 @@ pub(super) fn claims(issuer: &Issuer, subject: &str) -> Value {
     })
 }
 
-/// `claims` with one of them changed, or removed if it is null.
+/// Changes one of the `claims`, or removes it if the value is null.
 pub(super) fn but(mut claims: Value, name: &str, value: Value) -> Value {
     match value {
         Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
@@ -52,7 +52,7 @@ async fn gateway(mark: &str, issuer: &Issuer, more: Value) -> Gateway {
     Gateway::with(json!({ "test": stdio(mark, &[]) }), settings).await
 }
 
-/// A token that is signed with what everybody knows as if it were a secret.
+/// Signs a token with HS256, with a public value as the secret.
 fn hashed(secret: &[u8], claims: &Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let head = json!({ "alg": "HS256", "typ": "JWT", "kid": "one" });
@@ -65,7 +65,8 @@ fn symmetric(signer: &Signer, claims: &Value) -> String {
     hashed(&signer.point(), claims)
 }
 
-/// As libraries are given public keys.
+/// Signs a token with HS256, with the public key in PEM form as the secret. Libraries are given public keys in this
+/// form.
 fn symmetric_pem(signer: &Signer, claims: &Value) -> String {
     let prefix = [
         0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08,
@@ -77,7 +78,7 @@ fn symmetric_pem(signer: &Signer, claims: &Value) -> String {
     hashed(pem.as_bytes(), claims)
 }
 
-/// R139: a good token is let in, and a refreshed one keeps the sessions; each bad one is refused.
+/// R139: a valid token is accepted, and a refreshed one keeps the sessions. Each invalid one is refused.
 #[tokio::test]
 async fn tokens_of_an_issuer_are_checked() {
     let (mark, signer, foreign) = (mark("jwt"), Signer::new("one"), Signer::new("one"));
@@ -127,16 +128,16 @@ async fn tokens_of_an_issuer_are_checked() {
         let metadata = format!("{AUDIENCE}/.well-known/oauth-protected-resource/mcp/test");
         assert!(challenge.contains(&metadata), "{what}: {challenge}");
     }
-    // Clocks need not agree to the second.
+    // The leeway allows for clocks that differ by some seconds.
     let late = but(good, "exp", json!(now() - 5));
     assert_eq!(Somebody::bearer(&signer.signed(&head, &late)).greet(&url).await.status, 200);
     drop(gateway);
     gone(&mark).await;
 }
 
-/// Who is turned away finds out whom to ask.
+/// A refused client can find the issuer in the protected resource metadata.
 #[tokio::test]
-async fn a_client_finds_the_issuer() {
+async fn refused_client_finds_the_issuer() {
     let (mark, signer) = (mark("metadata"), Signer::new("one"));
     let issuer = Issuer::start(&[&signer]).await;
     let gateway = gateway(&mark, &issuer, json!({})).await;
@@ -148,10 +149,10 @@ async fn a_client_finds_the_issuer() {
     assert_eq!(told["authorization_servers"], json!([issuer.url]));
 }
 
-/// Keys come and go; an issuer that is down locks nobody out whose key is known, and those whose key is
-/// not are asked to come back.
+/// Keys change. If the issuer is down, tokens of known keys are still accepted, and tokens of unknown keys get a retry
+/// hint.
 #[tokio::test]
-async fn keys_are_found_when_they_change() {
+async fn changed_keys_are_fetched() {
     let (mark, old) = (mark("rotation"), Signer::new("old"));
     let issuer = Issuer::start(&[]).await;
     issuer.up.store(false, Ordering::SeqCst);
@@ -172,7 +173,7 @@ async fn keys_are_found_when_they_change() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     assert_eq!(status, 200);
-    // Whatever tokens name, the issuer is not asked each time.
+    // The issuer is not asked for every unknown key id.
     let before = issuer.asked.load(Ordering::SeqCst);
     for kid in 0..20 {
         let head = json!({ "alg": "ES256", "kid": format!("k{kid}") });
@@ -180,7 +181,7 @@ async fn keys_are_found_when_they_change() {
         assert_eq!(Somebody::bearer(&token).greet(&url).await.status, 401);
     }
     assert!(issuer.asked.load(Ordering::SeqCst) <= before + 2);
-    // The issuer takes a key back and signs with another one, which is found when it is first seen.
+    // The issuer replaces its key. The gateway fetches the new one when a token first names it.
     let new = Signer::new("new");
     *issuer.keys.lock().unwrap() = vec![new.public()];
     let ann = Somebody::bearer(&new.signed(&new.head(), &claims(&issuer, "ann")));
@@ -202,9 +203,9 @@ async fn keys_are_found_when_they_change() {
     gone(&mark).await;
 }
 
-/// R168: a claim of the token can say which conversation it is.
+/// R168: a claim of the token can name the conversation.
 #[tokio::test]
-async fn a_claim_names_the_conversation() {
+async fn claim_names_the_conversation() {
     let (mark, signer) = (mark("claim"), Signer::new("one"));
     let issuer = Issuer::start(&[&signer]).await;
     let more = json!({ "identify": { "also": ["claim:chat"] } });

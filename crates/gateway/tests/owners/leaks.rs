@@ -1,4 +1,4 @@
-//! What errors and the log do not tell: paths to clients, and secrets to nobody.
+//! Contents of errors and logs: clients get no paths, and secrets appear nowhere.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,13 +9,13 @@ use super::{
     world::{Gateway, LONG, until},
 };
 
-/// In every path and query of these tests, which no client may see.
+/// Marker in every path and query of these tests. No client may see it.
 const HIDDEN: &str = "h1dden";
 
-/// What every secret of these tests begins with, as in `secrets.rs`.
+/// Prefix of every secret in these tests, as in `secrets.rs`.
 const SECRET: &str = "s3cr3t-";
 
-/// The bodies that a client of each era gets for a call of `tool`.
+/// Returns the bodies that a client of each era gets for a call of `tool`.
 async fn told(gateway: &Gateway, who: &Somebody, server: &str, tool: &str) -> [String; 2] {
     let url = gateway.at(server);
     let greeted = who.greet(&url).await;
@@ -40,10 +40,10 @@ async fn gateway(servers: Value) -> (Gateway, Somebody) {
     (gateway, Somebody::bearer(&token))
 }
 
-/// A client learns which server failed and at most its origin; whoever runs the gateway learns all.
+/// A client learns which server failed, and at most its origin. The log has the details.
 #[tokio::test]
 async fn error_shows_no_path_to_a_client() {
-    // Reads the call and hangs up.
+    // Reads the call and closes the connection.
     let broken = raw::serve(&["x"], |_, _| false);
     let (gateway, ann) = gateway(json!({
         "missing": { "command": format!("/opt/{HIDDEN}/no-such-program") },
@@ -68,8 +68,8 @@ async fn error_shows_no_path_to_a_client() {
     assert!(log.contains(&format!("/opt/{HIDDEN}/no-such-folder")), "{log}");
 }
 
-/// An error in which a server repeats what it was sent reaches the client without it, and every other error as it
-/// was written.
+/// A credential that a server repeats in an error is removed before the client gets the error. Any other error passes
+/// unchanged.
 #[tokio::test]
 async fn credential_that_a_server_repeats_is_redacted() {
     let url = raw::serve(&["x", "plain"], |heard, stream| {
@@ -109,8 +109,7 @@ async fn credential_that_a_server_repeats_is_redacted() {
     }
 }
 
-/// What a process writes to its standard error is logged without the values of its variables, and without what was
-/// filled in elsewhere.
+/// The stderr of a process is logged without the values of its variables and without other substituted secrets.
 #[tokio::test]
 async fn stderr_is_logged_without_secrets() {
     let file = tempfile::NamedTempFile::new().unwrap();

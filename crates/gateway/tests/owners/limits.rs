@@ -1,4 +1,4 @@
-//! One owner at its limits, and another who does not notice.
+//! Limits per owner: one owner at its limit does not affect another.
 
 use std::sync::{
     Arc,
@@ -13,7 +13,7 @@ use super::{
     world::{Gateway, LONG, gone, mark, stdio},
 };
 
-/// A gateway with these limits, for Ann and Bob.
+/// Starts a gateway with these limits for Ann and Bob.
 async fn gateway(mark: &str, limits: Value) -> (Gateway, Arc<Somebody>, Arc<Somebody>) {
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
     let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
@@ -22,7 +22,7 @@ async fn gateway(mark: &str, limits: Value) -> (Gateway, Arc<Somebody>, Arc<Some
     (gateway, Arc::new(Somebody::bearer(&ann)), Arc::new(Somebody::bearer(&bob)))
 }
 
-/// The sentence of an error of JSON-RPC, and when to come back.
+/// Returns the message of a JSON-RPC error and its `Retry-After`.
 async fn advice(answer: stayput_testkit::mcp::Answer) -> (String, u64) {
     let retry = answer.header("retry-after").parse().unwrap();
     let error = answer.json().await;
@@ -30,9 +30,9 @@ async fn advice(answer: stayput_testkit::mcp::Answer) -> (String, u64) {
     (error["error"]["message"].as_str().unwrap().to_owned(), retry)
 }
 
-/// R062: Ann asks ten times as often as she may and gets what she may have; Bob gets all that he asks for.
+/// R062: Ann sends ten times as many requests as allowed, and only the allowed ones run. All requests of Bob run.
 #[tokio::test]
-async fn who_asks_too_fast_is_asked_to_wait_and_nobody_else() {
+async fn owner_over_its_rate_is_refused_and_others_are_not() {
     let mark = mark("pace");
     let limits = json!({ "per_owner": { "requests_per_second": 20 } });
     let (gateway, ann, bob) = gateway(&mark, limits).await;
@@ -66,7 +66,7 @@ async fn who_asks_too_fast_is_asked_to_wait_and_nobody_else() {
             })
         })
         .collect();
-    // As many as he may in a burst, whatever Ann does.
+    // His full burst, whatever Ann does.
     for expected in 1..=30 {
         assert_eq!(bob.text(&url, &bobs, "count").await, expected.to_string());
     }
@@ -79,7 +79,7 @@ async fn who_asks_too_fast_is_asked_to_wait_and_nobody_else() {
     let allowed = 40.0 + 20.0 * start.elapsed().as_secs_f64() + 1.0;
     assert!(f64::from(run) <= allowed, "{run} were run, {allowed} allowed");
     assert!(refused > 0, "{run} were run");
-    // The counter says the same: what was refused was not run.
+    // The counter confirms it: refused calls did not run.
     let answer = loop {
         let answer = ann.call(&url, &anns, "count").await;
         if answer.status == 200 {
@@ -96,9 +96,9 @@ async fn who_asks_too_fast_is_asked_to_wait_and_nobody_else() {
     gone(&mark).await;
 }
 
-/// R062: each message of a batch counts.
+/// R062: each message of a batch counts against the rate.
 #[tokio::test]
-async fn a_batch_is_no_way_around() {
+async fn batch_does_not_bypass_the_rate_limit() {
     let mark = mark("pace-batch");
     let (gateway, ann, _) =
         gateway(&mark, json!({ "per_owner": { "requests_per_second": 5 } })).await;
@@ -129,9 +129,9 @@ async fn a_batch_is_no_way_around() {
     gone(&mark).await;
 }
 
-/// R062: who has all the sessions that it may have is told so and when to come back, and others have theirs.
+/// R062: an owner at its session limit gets an error with a retry hint. Other owners still get sessions.
 #[tokio::test]
-async fn who_has_all_its_sessions_is_asked_to_wait() {
+async fn owner_at_its_session_limit_is_refused() {
     let mark = mark("owner-sessions");
     let (gateway, ann, bob) = gateway(&mark, json!({ "sessions_per_owner": 2 })).await;
     let url = gateway.at("test");
@@ -140,10 +140,10 @@ async fn who_has_all_its_sessions_is_asked_to_wait() {
         for expected in ["1", "2"] {
             assert_eq!(ann.text(&url, &connection, "count").await, expected);
         }
-        // Somebody listens, so that it is not idle.
-        let ear = ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await;
-        assert_eq!(ear.status, 200);
-        std::mem::forget(ear.events());
+        // An open stream keeps the session from being idle.
+        let stream = ann.and("mcp-session-id", &connection).ask(Method::GET, &url, "").await;
+        assert_eq!(stream.status, 200);
+        std::mem::forget(stream.events());
     }
     let answer = ann.greet(&url).await;
     assert_eq!(answer.status, 429);

@@ -1,4 +1,4 @@
-//! What a server writes to a connection that nobody asked for is nobody's answer.
+//! Unrequested responses on a connection to a server, which must not answer any call.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,15 +22,14 @@ use super::{
 
 const TRIES: usize = 400;
 
-/// What must never come to anybody.
+/// Text that must never reach a client.
 const POISON: &str = "from another owner";
 
-/// How many requests came on each connection behind a response that nobody asked for.
+/// Number of requests on each connection after an unrequested response.
 type After = Arc<Mutex<BTreeMap<usize, usize>>>;
 
-/// A server that writes a second response behind the answer to the tool `poison`: at once, or when the next
-/// request begins to come on the same connection; as JSON, or as a stream of events. It has an answer in it for
-/// every id that follows from those that were seen.
+/// Server that writes a second response after the answer to the tool `poison`: at once, or when the next request
+/// begins on the same connection; as JSON or as SSE. The response contains an answer for every id that could follow.
 fn poisonous(after: After) -> String {
     let tried = AtomicUsize::new(0);
     raw::serve(&["mine", "poison"], move |heard, stream| {
@@ -76,10 +75,10 @@ async fn call(who: &Somebody, url: &str, connection: &str, params: Value) -> Val
     tokio::time::timeout(LONG, answer.message()).await.unwrap()
 }
 
-/// Invariant 1: an unrequested response behind one owner's answer is not the answer to another owner's call, and
-/// nothing else is sent over its connection.
+/// Invariant 1: an unrequested response after one owner's answer does not answer another owner's call. Its connection
+/// is not used again.
 #[tokio::test]
-async fn response_that_nobody_asked_for_reaches_no_other_owner() {
+async fn unrequested_response_reaches_no_other_owner() {
     let after = After::default();
     let ((ann, one), (bob, two)) = (token("ann"), token("bob"));
     let auth = json!({ "tokens": { "ann": one, "bob": two } });
@@ -94,7 +93,7 @@ async fn response_that_nobody_asked_for_reaches_no_other_owner() {
     for number in 0..TRIES {
         let done = call(&ann, &url, &anns, json!({ "name": "poison", "arguments": {} })).await;
         assert!(!done.to_string().contains(POISON), "{number}: {done}");
-        // Each thread of the gateway has connections of its own and takes clients in turn.
+        // Each thread of the gateway has its own connections, and takes clients in turn.
         for _ in 0..number % (threads + 1) {
             assert_eq!(bob.ask(Method::GET, &health, "").await.status, 200);
         }
@@ -116,8 +115,8 @@ async fn response_that_nobody_asked_for_reaches_no_other_owner() {
     assert!(after.values().all(|requests| *requests <= 1), "{after:?}");
 }
 
-/// A connection that carried one set of credentials never carries another, be it of the same server for another
-/// owner.
+/// A connection that carried one set of credentials never carries another, not even one for another owner on the same
+/// server.
 #[tokio::test]
 async fn connection_carries_one_set_of_credentials() {
     let seen: Arc<Mutex<BTreeMap<usize, BTreeSet<String>>>> = Arc::default();

@@ -1,4 +1,4 @@
-//! A legacy MCP server over HTTP that writes to its connections what a test wants, byte for byte.
+//! Legacy MCP server over HTTP that writes any bytes to its connections.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// A request, and on which connection it came.
+/// Request and the number of its connection.
 pub(super) struct Heard {
     pub(super) connection: usize,
     head: String,
@@ -16,7 +16,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// A header, empty if it is not there.
+    /// Returns a header, or an empty string.
     pub(super) fn header(&self, name: &str) -> &str {
         let line = |line: &&str| line.split(':').next().unwrap().eq_ignore_ascii_case(name);
         let found = self.head.lines().find(line);
@@ -28,8 +28,8 @@ impl Heard {
     }
 }
 
-/// Serves until the test ends; gives the URL. `call` answers calls of tools, and says whether the connection
-/// goes on.
+/// Serves until the test ends, and returns the URL. `call` answers tool calls, and returns whether the connection
+/// stays open.
 pub(super) fn serve(
     tools: &[&str],
     call: impl Fn(&Heard, &mut TcpStream) -> bool + Send + Sync + 'static,
@@ -99,13 +99,13 @@ fn react(
     write(stream, "200 OK", "application/json", &answer.to_string())
 }
 
-/// The answer of a tool.
+/// Returns the answer of a tool.
 pub(super) fn text(id: &Value, text: &str) -> Value {
     let content = json!([{ "type": "text", "text": text }]);
     json!({ "jsonrpc": "2.0", "id": id, "result": { "content": content } })
 }
 
-/// Writes a response. Says whether that was possible.
+/// Writes a response. Returns whether that succeeded.
 pub(super) fn write(stream: &mut TcpStream, status: &str, kind: &str, body: &str) -> bool {
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n");

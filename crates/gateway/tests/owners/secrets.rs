@@ -1,4 +1,4 @@
-//! Secrets: in nothing that is told, and at rest only as nobody else can read them.
+//! Secrets: in no output, and at rest only readable by the owner of the files.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -15,10 +15,10 @@ use super::{
     world::{Gateway, LONG, gone, mark, stdio},
 };
 
-/// What every secret of these tests begins with; `scripts/secrets` looks for it in all that gateways wrote.
+/// Prefix of every secret in these tests. `scripts/secrets` searches all output of gateways for it.
 const SECRET: &str = "s3cr3t-";
 
-/// What `stayput serve` says of a configuration that it cannot use.
+/// Returns the error of `stayput serve` for an invalid configuration.
 fn refused(config: &Value, arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stayput.json");
@@ -31,7 +31,7 @@ fn refused(config: &Value, arguments: &[&str]) -> String {
     format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
 }
 
-/// The command lines of a gateway and of all that it started of itself.
+/// Returns the command lines of a gateway and of its own subprocesses.
 fn command_lines(gateway: &Gateway) -> String {
     let own = std::fs::read_link(format!("/proc/{}/exe", gateway.pid())).unwrap();
     let mut pids = processes::descendants(gateway.pid());
@@ -42,7 +42,7 @@ fn command_lines(gateway: &Gateway) -> String {
     pids.iter().map(|pid| String::from_utf8_lossy(&line(pid)).into_owned()).collect()
 }
 
-/// What is said of configurations that cannot be used.
+/// Returns the errors for invalid configurations.
 fn refusals() -> Vec<String> {
     let mut told = Vec::new();
     let away = format!("http://ann:{SECRET}password@127.0.0.1:9/mcp");
@@ -64,9 +64,9 @@ fn refusals() -> Vec<String> {
     told
 }
 
-/// Invariant 8: whatever goes wrong, and whoever asks.
+/// Invariant 8: no output contains a secret, whatever fails.
 #[tokio::test]
-async fn no_secret_is_ever_told() {
+async fn no_output_contains_a_secret() {
     let mark = mark("secrets");
     let (token, hash) = token("ann");
     let mut good = stdio(&mark, &[]);
@@ -107,7 +107,7 @@ async fn no_secret_is_ever_told() {
     ] {
         let answer = on.ask(Method::POST, &url, &body).await;
         let body = tokio::time::timeout(LONG, answer.bytes()).await.unwrap().unwrap();
-        // What a server says to its own client of what that sent is between them.
+        // A server may repeat to its own client what that client sent.
         told.push(String::from_utf8_lossy(&body).replace(&format!("{SECRET}method"), ""));
     }
     let metrics = ann.ask(Method::GET, &format!("{}/metrics", gateway.url), "").await;
@@ -123,7 +123,7 @@ async fn no_secret_is_ever_told() {
     gone(&mark).await;
 }
 
-/// A key with these digits, in a file with this mode.
+/// Writes a key with these digits to a file with this mode.
 fn key(folder: &Path, name: &str, digits: &str, mode: u32) -> String {
     let path = folder.join(name);
     std::fs::write(&path, digits.repeat(16)).unwrap();
@@ -131,9 +131,10 @@ fn key(folder: &Path, name: &str, digits: &str, mode: u32) -> String {
     format!("file:{}", path.display())
 }
 
-/// A new key opens what the old one sealed, and seals it anew with the next use; without either a loss is told.
+/// A new key is used with the old one: records are unsealed with the old key and sealed with the new key at their next
+/// use. Without either key a loss is reported.
 #[tokio::test]
-async fn keys_can_be_changed() {
+async fn seal_key_can_be_rotated() {
     let server = TestServer::http(&["--era", "legacy"]).await;
     let keys = tempfile::tempdir().unwrap();
     let key = |name: &str, digits: &str| key(keys.path(), name, digits, 0o600);
@@ -160,9 +161,9 @@ async fn keys_can_be_changed() {
     }
 }
 
-/// Issue 6: what leads back to a server's session is in no file of the gateway as it is.
+/// Issue 6: the session id of a server is in no file of the gateway in plain text.
 #[tokio::test]
-async fn what_leads_to_a_server_is_sealed_at_rest() {
+async fn server_session_id_is_sealed_at_rest() {
     let server = TestServer::http(&["--era", "legacy"]).await;
     let mut gateway = Gateway::start(json!({ "test": { "url": server.url() } })).await;
     let client = gateway.client("test").await;
@@ -190,9 +191,9 @@ async fn what_leads_to_a_server_is_sealed_at_rest() {
     assert_eq!(again["result"]["content"][0]["text"], *id, "it was kept");
 }
 
-/// What others could read or change is refused, with the way out.
+/// A file that other users can read or change is refused with advice.
 #[test]
-fn files_are_for_their_owner_alone() {
+fn file_open_to_other_users_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let config = |stayput: &Value| json!({ "mcpServers": {}, "stayput": stayput });
     for mode in [0o640, 0o604, 0o620, 0o666] {

@@ -1,4 +1,4 @@
-//! What a server says over a link that several owners share reaches the client that it concerns, and no other.
+//! Messages of a server over a link that several owners share: each reaches only the client that it concerns.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -17,23 +17,23 @@ const LOGGED: &str = "notifications/message";
 const ASKED: [(&str, &str); 2] =
     [("elicit", "elicitation/create"), ("sample", "sampling/createMessage")];
 
-/// How the shared server is reached.
+/// Transport of the shared server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Stdio,
-    /// Over HTTP, with a stream for each call.
+    /// HTTP with a stream for each call.
     Streams,
-    /// Over HTTP, where all but answers comes on the stream of the link.
+    /// HTTP, with everything but answers on the stream of the link.
     OneStream,
 }
 
 const WAYS: [Way; 3] = [Way::Stdio, Way::Streams, Way::OneStream];
 
-/// A gateway whose server is shared by Ann and Bob, and asks also what was not declared.
+/// Gateway whose server is shared by Ann and Bob. The server sends requests that the client did not declare, too.
 struct World {
     gateway: Gateway,
     _http: Option<TestServer>,
-    /// What the server was told.
+    /// Messages that the server received.
     log: NamedTempFile,
     ann: Somebody,
     bob: Somebody,
@@ -60,7 +60,7 @@ impl World {
         Self { gateway, _http: http, log, ann, bob }
     }
 
-    /// A client of the server that has used the link.
+    /// Returns a client that has used the link.
     async fn client(&self, who: &Somebody, capabilities: Value) -> Client {
         let client = Client::new(who, self.gateway.at("test"), capabilities).await;
         client.text("count", json!({})).await;
@@ -71,7 +71,7 @@ impl World {
         std::fs::read_to_string(self.log.path()).unwrap()
     }
 
-    /// What the server was answered to its request of this id.
+    /// Returns the answer that the server got to its request of this id.
     async fn answer_to(&self, id: &str) -> Value {
         let find = || {
             let told = self.told();
@@ -130,7 +130,7 @@ impl Client {
         text(all.last().unwrap())
     }
 
-    /// A call that goes on until it is cancelled. The server has begun with it.
+    /// Starts a call that runs until it is cancelled. Returns after the server has begun.
     async fn slow(&self) -> Events {
         let params = json!({ "name": "slow", "arguments": { "ms": 600_000 },
             "_meta": { "progressToken": "p" } });
@@ -148,7 +148,7 @@ impl Client {
         self.tell(json!({ "jsonrpc": "2.0", "id": id, "result": result })).await;
     }
 
-    /// Has the server send this, outside any call.
+    /// Makes the server send this message outside any call.
     async fn have_sent(&self, message: Value) {
         let params = json!({ "message": message });
         self.tell(notification("notifications/test/send", &params)).await;
@@ -165,8 +165,8 @@ impl Client {
         assert_eq!(done.last().unwrap()["result"], json!({}), "{done:?}");
     }
 
-    /// What is heard on each of these streams of all that was said so far. The server tells of its list first, so
-    /// the second list is where the first change ends.
+    /// Returns what each of these streams received so far. The server reports its list first, so the second list marks
+    /// the end of the first change.
     async fn heard(&self, streams: &mut [&mut Events]) -> Vec<Vec<String>> {
         self.text("notify", json!({})).await;
         self.text("notify", json!({})).await;
@@ -197,7 +197,7 @@ async fn next(events: &mut Events) -> Value {
     tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap()
 }
 
-/// All messages of an answer, the answer itself being the last.
+/// Returns all messages of an answer. The answer itself is the last.
 async fn all(answer: Answer) -> Vec<Value> {
     assert_eq!(answer.status, 200);
     if answer.header("content-type").starts_with("application/json") {
@@ -222,10 +222,10 @@ fn everything() -> Value {
     json!({ "elicitation": {}, "sampling": {}, "roots": {} })
 }
 
-/// A question goes to the client that made the call, whatever others declared, and only its answer counts: neither
-/// that of another owner nor that of another client of the same owner, though they name its id.
+/// A server request goes to the client that made the call, whatever others declared. Only its answer counts: answers
+/// of another owner or of another client of the same owner are ignored, even under the same id.
 #[tokio::test]
-async fn question_reaches_the_client_of_the_call_alone() {
+async fn server_request_reaches_only_the_client_of_the_call() {
     for way in WAYS {
         let world = World::new(way, "asked").await;
         let ann = world.client(&world.ann, json!({})).await;
@@ -248,10 +248,10 @@ async fn question_reaches_the_client_of_the_call_alone() {
     }
 }
 
-/// With two calls in flight it is not known which of them a question is for, though only one client declared that
-/// it can be asked.
+/// With two calls in flight the addressee of a server request is unknown, even if only one client declared the
+/// capability.
 #[tokio::test]
-async fn question_among_several_calls_is_refused() {
+async fn server_request_during_several_calls_is_refused() {
     for way in WAYS {
         let world = World::new(way, "several").await;
         let ann = world.client(&world.ann, json!({})).await;
@@ -269,15 +269,15 @@ async fn question_among_several_calls_is_refused() {
     }
 }
 
-/// A server may still be working on a call that was cancelled: what it asks then may be for that one, unless the
-/// stream says which call it is for.
+/// A server may still work on a cancelled call. Its request may belong to that call, unless the stream shows which
+/// call it is for.
 #[tokio::test]
-async fn question_after_a_cancelled_call_is_refused() {
+async fn server_request_after_a_cancelled_call_is_refused() {
     for way in WAYS {
         let world = World::new(way, "cancelled").await;
         let ann = world.client(&world.ann, everything()).await;
         let bob = world.client(&world.bob, everything()).await;
-        // The stream of the link is read while somebody listens.
+        // The stream of the link is read only while a client listens.
         let _listening = bob.listen().await;
         let slow = bob.slow().await;
         bob.cancel().await;
@@ -300,9 +300,9 @@ async fn question_after_a_cancelled_call_is_refused() {
     }
 }
 
-/// A question that the server takes back is taken back from the client that has it. Other ids take back nothing.
+/// A server request that the server cancels is cancelled at the client that has it. Other ids have no effect.
 #[tokio::test]
-async fn withdrawal_reaches_the_client_of_its_question() {
+async fn cancelled_server_request_is_cancelled_at_its_client() {
     for way in WAYS {
         let world = World::new(way, "withdrawn").await;
         let ann = world.client(&world.ann, everything()).await;
@@ -310,7 +310,7 @@ async fn withdrawal_reaches_the_client_of_its_question() {
         let mut bobs = bob.listen().await;
         let mut call = ann.call("elicit", json!({})).await.events();
         let asked = next(&mut call).await;
-        // The server counts its questions from one.
+        // The server numbers its requests from one.
         for id in [&asked["id"], &json!(99), &json!(1)] {
             let params = json!({ "requestId": id });
             bob.have_sent(notification("notifications/cancelled", &params)).await;
@@ -326,7 +326,7 @@ async fn withdrawal_reaches_the_client_of_its_question() {
     }
 }
 
-/// Outside any call nobody is asked: the gateway answers itself.
+/// The gateway itself answers server requests outside any call.
 #[tokio::test]
 async fn request_outside_a_call_is_answered_by_the_gateway() {
     for way in WAYS {
@@ -343,7 +343,7 @@ async fn request_outside_a_call_is_answered_by_the_gateway() {
             let answer = world.answer_to(method).await;
             assert_eq!(answer["error"]["code"], -32601, "{way:?}: {answer}");
         }
-        // Roots are of the whole link: the client of a call is not asked for them either.
+        // Roots belong to the whole link, so the client of a call does not get this request either.
         let said = all(ann.call("roots", json!({})).await).await;
         assert_eq!(methods(&said), [""; 0], "{way:?}");
         assert!(text(&said[0]).contains("-32601"), "{way:?}: {said:?}");
@@ -352,7 +352,7 @@ async fn request_outside_a_call_is_answered_by_the_gateway() {
     }
 }
 
-/// Who subscribed to a resource is told of it, also over the path of all servers; of lists all are told.
+/// A resource update reaches its subscribers, also on the path of all servers. A list change reaches all.
 #[tokio::test]
 async fn update_reaches_subscribers_and_list_change_reaches_all() {
     for way in WAYS {
@@ -367,15 +367,15 @@ async fn update_reaches_subscribers_and_list_change_reaches_all() {
         let (mut anns, mut others) = (ann.listen().await, other.listen().await);
         let (mut bobs, mut wides) = (bob.listen().await, wide.listen().await);
         let mut streams = [&mut anns, &mut wides, &mut others, &mut bobs];
-        // The second update comes behind the end.
+        // The second update comes after the end marker.
         let told: [&[&str]; 4] = [&[UPDATED], &[UPDATED], &[], &[]];
         assert_eq!(bob.heard(&mut streams).await, told, "{way:?}");
     }
 }
 
-/// A log message goes to the call that it belongs to, where that is known, and else to nobody.
+/// A log message goes to the call that it belongs to. If that is unknown, it is dropped.
 #[tokio::test]
-async fn log_message_reaches_its_call_alone() {
+async fn log_message_reaches_only_its_call() {
     for way in WAYS {
         let world = World::new(way, "logged").await;
         let ann = world.client(&world.ann, json!({})).await;

@@ -17,45 +17,45 @@ use super::{
     world::{Gateway, LONG, gone, mark, stdio, until},
 };
 
-/// The longest time that a stream may outlive the access of its client.
+/// Longest time that a stream may outlive the access of its client.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What the test servers tell of when it changes.
+/// Resource whose changes the test servers report.
 const RESOURCE: &str = "test://count";
 
-/// The kinds of streams that a client can have open.
+/// Kinds of streams that a client can have open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The GET stream of a legacy client.
+    /// GET stream of a legacy client.
     Get,
-    /// The answer of a call of a legacy client.
+    /// Answer to a call of a legacy client.
     Post,
-    /// The same on the path of all servers.
+    /// Answer to a call of a legacy client on the path of all servers.
     PostToAll,
-    /// The stream of 2024-11-05.
+    /// Stream of 2024-11-05.
     Sse,
     /// `subscriptions/listen` of a modern client.
     Listen,
-    /// The answer of a call of a modern client.
+    /// Answer to a call of a modern client.
     Call,
 }
 
 const KINDS: [Kind; 6] =
     [Kind::Get, Kind::Post, Kind::PostToAll, Kind::Sse, Kind::Listen, Kind::Call];
 
-/// A stream that is open.
+/// Open stream.
 struct Open {
     kind: Kind,
     events: Events,
-    /// The client with the headers of its connection.
+    /// Client with the headers of its connection.
     who: Somebody,
-    /// The URL that the client posts to.
+    /// URL that the client posts to.
     url: String,
-    /// The moment before it was asked for.
+    /// Time just before the stream was requested.
     begun: Instant,
 }
 
-/// A call that reports progress ten times a second and does not end.
+/// Parameters of a call that reports progress ten times a second and does not end.
 fn slow(tool: &str) -> Value {
     json!({ "name": tool, "arguments": { "ms": 600_000, "steps": 6_000 },
         "_meta": { "progressToken": "p" } })
@@ -65,7 +65,7 @@ fn legacy(method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
 }
 
-/// The client with the headers of a modern request, and its body.
+/// Returns the client with the headers of a modern request, and its body.
 fn asking(who: &Somebody, method: &str, params: Value) -> (Somebody, String) {
     let token = params["_meta"]["progressToken"].clone();
     let (headers, body) = modern(method, params);
@@ -82,7 +82,7 @@ async fn next(events: &mut Events) -> Value {
 }
 
 impl Open {
-    /// Opens a stream of this kind as `who`, on a connection that `first` of the same owner makes.
+    /// Opens a stream of this kind as `who`, on a connection that `first` of the same owner opens.
     async fn new(kind: Kind, gateway: &Gateway, (first, who): (&Somebody, &Somebody)) -> Self {
         let url = match kind {
             Kind::Get | Kind::Post => gateway.at("old"),
@@ -121,7 +121,7 @@ impl Open {
         assert_eq!(answer.status, 200, "{kind:?}");
         assert_eq!(answer.header("content-type"), "text/event-stream", "{kind:?}");
         let mut open = Self { kind, events: answer.events(), who: on, url, begun };
-        // A place to come back to, the address to post to, or what was said first.
+        // First event: an event id to resume from, the address to post to, or the first message.
         let first = tokio::time::timeout(LONG, open.events.next()).await.unwrap().unwrap();
         if kind == Kind::Sse {
             let endpoint = String::from_utf8(first.data().to_vec()).unwrap();
@@ -130,18 +130,18 @@ impl Open {
         open
     }
 
-    /// One stream of each kind.
+    /// Opens one stream of each kind.
     async fn each(gateway: &Gateway, who: (&Somebody, &Somebody)) -> Vec<Self> {
         join_all(KINDS.map(|kind| Self::new(kind, gateway, who))).await
     }
 
-    /// Reads to the end; says when that came.
+    /// Reads to the end and returns the time of it.
     async fn end(&mut self) -> Instant {
         while self.events.next().await.is_some() {}
         Instant::now()
     }
 
-    /// Asserts that something comes on it that is said after now.
+    /// Asserts that the stream receives a message that is sent after now.
     async fn goes_on(&mut self) {
         let (notify, ping) = (json!({ "name": "notify", "arguments": {} }), json!({}));
         let (who, body, status) = match self.kind {
@@ -152,7 +152,7 @@ impl Open {
                 (who, body, 200)
             }
             Kind::Post | Kind::PostToAll | Kind::Call => {
-                // No step begins before its time, so the next one is told after now.
+                // No step begins before its time, so the next one is sent after now.
                 let steps = self.begun.elapsed().as_millis() / 100 + 1;
                 while next(&mut self.events).await["params"]["progress"].as_u64().unwrap_or(0)
                     < u64::try_from(steps).unwrap()
@@ -170,14 +170,14 @@ impl Open {
     }
 }
 
-/// Two servers, one of each era.
+/// Returns two servers, one of each era.
 fn servers(mark: &str) -> Value {
     let args = ["stdio", "--era", "modern", "--mark", mark];
     json!({ "old": stdio(mark, &[]),
         "new": { "command": program("stayput-testserver"), "args": args } })
 }
 
-/// Changes the configuration; gives the moment at which the gateway said that the new one holds.
+/// Changes the configuration. Returns the time at which the gateway logged that the new one applies.
 async fn reconfigure(gateway: &Gateway, change: impl FnOnce(&mut Value)) -> Instant {
     let reloads = || gateway.log().matches("read anew and holds").count();
     let before = reloads();
@@ -204,7 +204,7 @@ async fn all_go_on(streams: &mut [Open]) {
     join_all(streams.iter_mut().map(Open::goes_on)).await;
 }
 
-/// Waits until the modern server was told that so many calls were cancelled.
+/// Waits until the modern server has received this number of cancellations.
 async fn cancelled(gateway: &Gateway, who: &Somebody, times: u64) {
     for _ in 0..1_500 {
         let (who, body) = asking(who, "tools/call", json!({ "name": "stats", "arguments": {} }));
@@ -220,14 +220,14 @@ async fn cancelled(gateway: &Gateway, who: &Somebody, times: u64) {
     panic!("not {times} calls were cancelled");
 }
 
-/// Ann, Bob, and how a gateway knows them.
+/// Returns Ann, Bob, and their configuration.
 fn two() -> (Somebody, Somebody, Value) {
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
     let auth = json!({ "auth": { "tokens": { "ann": anns, "bob": bobs } } });
     (Somebody::bearer(&ann), Somebody::bearer(&bob), auth)
 }
 
-/// Without its token, Ann hears nothing more; the calls of her modern client are cancelled. Bob goes on.
+/// Ann's streams end with her token, and the calls of her modern client are cancelled. Bob's streams continue.
 #[tokio::test]
 async fn removing_a_token_ends_its_streams() {
     let mark = mark("streams-token");
@@ -250,8 +250,8 @@ async fn removing_a_token_ends_its_streams() {
     gone(&mark).await;
 }
 
-/// A server that is withdrawn from Ann ends her streams of it, on the path of all servers, too. To her it is
-/// as one that never was. Bob goes on.
+/// If a server is withdrawn from Ann, her streams of it end, also on the path of all servers. To her it is like an
+/// unknown server. Bob's streams continue.
 #[tokio::test]
 async fn withdrawing_a_server_ends_its_streams() {
     let mark = mark("streams-for");
@@ -271,7 +271,7 @@ async fn withdrawing_a_server_ends_its_streams() {
         let answer = ann.ask(Method::GET, &open.url, "").await;
         assert_eq!(answer.status, 404, "{:?}", open.kind);
     }
-    // What the server says meanwhile cannot be taken up either: a new stream is opened instead.
+    // Messages that the server sent meanwhile cannot be resumed either: the request opens a new stream.
     let all = anns.iter().find(|it| it.kind == Kind::PostToAll).unwrap();
     let last = all.events.last_id().unwrap();
     let answer = all.who.and("last-event-id", last).ask(Method::GET, &all.url, "").await;
@@ -284,15 +284,15 @@ async fn withdrawing_a_server_ends_its_streams() {
     gone(&mark).await;
 }
 
-/// The moment after the leeway of a token that expires so many seconds after 1970.
+/// Converts seconds since 1970 to an instant.
 #[allow(clippy::disallowed_methods, reason = "tokens are of now")]
 fn moment(seconds: u64) -> Instant {
     let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Instant::now() + Duration::from_secs(seconds).saturating_sub(passed)
 }
 
-/// A token that expires ends the streams that were opened with it, as late as it is accepted and no later. A call of
-/// a legacy client goes on, and a new token of the same owner takes its stream up again.
+/// Streams end when the token expires with which they were opened: at the end of its leeway, neither earlier nor
+/// later. A call of a legacy client continues, and a new token of the same owner can resume its stream.
 #[tokio::test]
 async fn expiry_of_a_token_ends_its_streams() {
     const LEEWAY: u64 = 2;
@@ -303,13 +303,14 @@ async fn expiry_of_a_token_ends_its_streams() {
     let gateway = Gateway::with(servers(&mark), settings).await;
     let bearer = |claims: &Value| Somebody::bearer(&signer.signed(&signer.head(), claims));
     let (ann, bob) = (bearer(&claims(&issuer, "ann")), bearer(&claims(&issuer, "bob")));
-    // The servers are up before time matters.
+    // The servers run before the clock starts to matter.
     let mut bobs = Open::each(&gateway, (&bob, &bob)).await;
     let end = now() + 6;
     let short = bearer(&but(claims(&issuer, "ann"), "exp", json!(end)));
     let mut anns = Open::each(&gateway, (&ann, &short)).await;
     let lost = moment(end + LEEWAY);
-    // Until then it is accepted. The clocks of the test and of the gateway count other parts of a millisecond.
+    // The token is accepted until then. The clocks of the test and of the gateway may differ by parts of a
+    // millisecond.
     let early = lost - Duration::from_millis(5);
     let first = futures_util::future::select_all(anns.iter_mut().map(|it| Box::pin(it.end())));
     assert!(tokio::time::timeout_at(early, first).await.is_err(), "one ended early");
@@ -332,9 +333,9 @@ async fn expiry_of_a_token_ends_its_streams() {
     gone(&mark).await;
 }
 
-/// A client that does not read what it was sent is not waited for: what ran for it ends.
+/// The gateway does not wait for a client that does not read: its session ends.
 #[tokio::test]
-async fn a_stream_that_nobody_reads_ends_too() {
+async fn unread_stream_ends_too() {
     let mark = mark("streams-unread");
     let (ann, _, auth) = two();
     let gateway = Gateway::with(json!({ "old": stdio(&mark, &[]) }), auth).await;
@@ -348,13 +349,13 @@ async fn a_stream_that_nobody_reads_ends_too() {
     };
     post(legacy("initialize", &hello)).await;
     assert!(next(&mut unread.events).await["result"].is_object());
-    // More than the sockets between the two and the stream itself have room for.
+    // More than the sockets and the stream itself can buffer.
     for id in 2..34 {
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": big });
         post(call.to_string()).await;
     }
-    // When no more calls are answered, what was answered waits to be read. Looked at too early, the test only
-    // shows less.
+    // Once no more calls are answered, the answers wait to be read. If this check is too early, the test only covers
+    // less.
     let answered = async || {
         let answer = ann.ask(Method::GET, &format!("{}/metrics", gateway.url), "").await;
         let page = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
@@ -372,16 +373,16 @@ async fn a_stream_that_nobody_reads_ends_too() {
         all["stayput"]["auth"]["tokens"] = json!({ "bob": hash });
     })
     .await;
-    // Its process is given a moment to end. After half a minute a stream that nobody reads ends anyhow.
+    // The process gets a moment to end. Without the token change an unread stream would end after half a minute.
     let ended = tokio::time::timeout_at(lost + 5 * SOON, gone(&mark)).await;
     assert!(ended.is_ok(), "it still runs");
     drop(unread);
 }
 
-/// A server that is withdrawn from Bob says nothing more to him on the path of all servers, where he still hears
-/// the others.
+/// A server that is withdrawn from Bob sends him nothing more on the path of all servers. Messages of the other
+/// servers still arrive.
 #[tokio::test]
-async fn a_withdrawn_server_is_silent_among_the_others() {
+async fn withdrawn_server_sends_nothing_on_the_path_of_all_servers() {
     let mark = mark("streams-all");
     let (ann, bob, auth) = two();
     let shared = |whom: Value| {
@@ -414,7 +415,7 @@ async fn a_withdrawn_server_is_silent_among_the_others() {
         all["mcpServers"]["ops"]["stayput"]["for"] = json!({ "sub": "ann" });
     })
     .await;
-    // That there are fewer tools now.
+    // The notification that there are fewer tools now.
     changed(&mut events, 1).await;
     ann.text(&all, &anns, "ops__notify").await;
     ann.text(&all, &anns, "ops__notify").await;

@@ -1,4 +1,4 @@
-//! A server that is not for somebody is not there for them.
+//! Servers that are restricted to some users, which do not exist for the others.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{
     world::{Gateway, LONG, gone, mark, stdio},
 };
 
-/// Without what differs between two runs of the same: ids, handles and times.
+/// Removes what differs between two equal runs: ids, handles and times.
 pub(super) fn plain(text: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let words = text.split_inclusive(|c| !is_part(c)).map(|word| {
@@ -22,7 +22,7 @@ pub(super) fn plain(text: &str) -> String {
     words.collect::<String>().chars().map(digit).collect()
 }
 
-/// Status and body of an answer; the first event of a stream.
+/// Returns status and body of an answer, or the first event of a stream.
 async fn shape(who: &Somebody, method: Method, url: &str, body: &str) -> (u16, String) {
     let answer = who.ask(method, url, body).await;
     let status = answer.status.as_u16();
@@ -44,7 +44,7 @@ pub(super) fn modern(method: &str, mut params: Value) -> (Vec<(&'static str, Str
     (headers, body.to_string())
 }
 
-/// All that Bob can try to find out whether there is a server `ops`, and what he is answered.
+/// Tries all ways in which Bob could detect a server `ops`, and returns the answers.
 async fn tried(gateway: &Gateway, bob: &Somebody) -> Vec<(String, (u16, String))> {
     let mut answers = Vec::new();
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
@@ -103,9 +103,9 @@ async fn tried(gateway: &Gateway, bob: &Somebody) -> Vec<(String, (u16, String))
     answers
 }
 
-/// E36: what is not for Bob is for him as if it were not configured at all, on every path and in every list.
+/// E36: a server that is not for Bob looks to him as if it were not configured, on every path and in every list.
 #[tokio::test]
-async fn a_server_that_is_not_for_bob_is_not_there() {
+async fn restricted_server_is_unknown_to_bob() {
     let (here, there) = (mark("whom"), mark("whom-without"));
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
     let auth = json!({ "tokens": {
@@ -119,7 +119,7 @@ async fn a_server_that_is_not_for_bob_is_not_there() {
     let gateway = Gateway::with(both, settings.clone()).await;
     let without = Gateway::with(json!({ "open": stdio(&there, &[]) }), settings).await;
     let (ann, bob) = (Somebody::bearer(&ann), Somebody::bearer(&bob));
-    // Ann is there first, so that there is something to be seen.
+    // Ann uses the server first, so that there is something to detect.
     for _ in 0..2 {
         let url = gateway.at("ops");
         let connection = ann.connect(&url).await;
@@ -132,12 +132,12 @@ async fn a_server_that_is_not_for_bob_is_not_there() {
             assert_eq!(here, there, "{what}");
         }
     }
-    // Who stays outside learns no more than before, and numbers tell nothing either.
-    let nobody = Somebody::nobody();
+    // A client without a token learns nothing about it, and metrics reveal nothing either.
+    let anonymous = Somebody::nobody();
     let (known, never) = (gateway.at("ops"), gateway.at("never"));
     for method in [Method::GET, Method::POST, Method::DELETE] {
-        let known = shape(&nobody, method.clone(), &known, "").await;
-        assert_eq!(known, shape(&nobody, method, &never, "").await);
+        let known = shape(&anonymous, method.clone(), &known, "").await;
+        assert_eq!(known, shape(&anonymous, method, &never, "").await);
     }
     let metrics = format!("{}/metrics", gateway.url);
     let numbers = shape(&bob, Method::GET, &metrics, "").await.1;
@@ -148,9 +148,10 @@ async fn a_server_that_is_not_for_bob_is_not_there() {
     gone(&there).await;
 }
 
-/// E23: what Ann's session has more is not in Bob's lists, though both come to the server with the same credentials.
+/// E23: additional tools of Ann's session are not in Bob's lists, though both use the same credentials towards the
+/// server.
 #[tokio::test]
-async fn what_a_server_lists_for_ann_is_not_for_bob() {
+async fn tools_listed_for_ann_are_not_listed_for_bob() {
     let mark = mark("relearned");
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
     let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
@@ -186,10 +187,10 @@ async fn what_a_server_lists_for_ann_is_not_for_bob() {
     gone(&mark).await;
 }
 
-/// R139, E36: what a server needs comes from its own entry: as it is written, from the environment, from a file, or for
-/// each owner. What a client came in with goes no further.
+/// R139, E36: the credentials for a server come from its own entry: literally, from the environment, from a file, or
+/// per owner. The credentials of a client are not passed on.
 #[tokio::test]
-async fn servers_get_credentials_of_their_own() {
+async fn servers_get_their_own_credentials() {
     let server = TestServer::http(&["--era", "legacy"]).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key");
@@ -226,7 +227,7 @@ async fn servers_get_credentials_of_their_own() {
     assert_ne!(owners[0], owners[1]);
 }
 
-/// Ann, who is of `ops`, and Bob, who is not, and how the gateway knows them.
+/// Returns Ann, who is in `ops`, Bob, who is not, and their configuration.
 fn teams() -> (Somebody, Somebody, Value) {
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
     let auth = json!({ "tokens": {
@@ -236,16 +237,16 @@ fn teams() -> (Somebody, Somebody, Value) {
     (Somebody::bearer(&ann), Somebody::bearer(&bob), auth)
 }
 
-/// Somebody on a connection, and what is heard there.
+/// Opens a connection and its stream.
 async fn listening(who: &Somebody, url: &str) -> (Somebody, Events) {
     let who = who.and("mcp-session-id", &who.connect(url).await);
     let events = who.ask(Method::GET, url, "").await.events();
     (who, events)
 }
 
-/// E36: that a server which Bob does not see goes and comes back is told to those who see it, and not to him.
+/// E36: if a server is removed and added again, only clients that can see it get a notification. Bob gets none.
 #[tokio::test]
-async fn what_bob_does_not_see_he_does_not_hear_of() {
+async fn bob_is_not_notified_of_changes_of_a_restricted_server() {
     let mark = mark("whom-heard");
     let (ann, bob, auth) = teams();
     let mut ops = stdio(&mark, &[]);
@@ -270,7 +271,7 @@ async fn what_bob_does_not_see_he_does_not_hear_of() {
     super::world::until("reload", || reloads() > 2).await;
     let first = tokio::time::timeout(LONG, bobs.1.message()).await.unwrap().unwrap();
     assert!(first["method"].as_str().unwrap().ends_with("/list_changed"), "{first}");
-    // His stream ends, and what was on it can be counted.
+    // His stream ends, and its messages can be counted.
     assert_eq!(bobs.0.ask(Method::DELETE, &all, "").await.status, 200);
     let mut heard = 1;
     while tokio::time::timeout(LONG, bobs.1.message()).await.unwrap().is_some() {
@@ -279,9 +280,9 @@ async fn what_bob_does_not_see_he_does_not_hear_of() {
     assert_eq!(heard, 3, "for the one that he sees");
 }
 
-/// E36: that a server which was broken is there again is told to those who see it, and not to Bob.
+/// E36: if a broken server returns, only clients that can see it get a notification. Bob gets none.
 #[tokio::test]
-async fn bob_does_not_hear_that_what_he_does_not_see_is_there_again() {
+async fn bob_is_not_notified_of_the_return_of_a_restricted_server() {
     let (ann, bob, auth) = teams();
     let mut server = TestServer::http(&["--era", "legacy"]).await;
     server.kill();
@@ -303,7 +304,7 @@ async fn bob_does_not_hear_that_what_he_does_not_see_is_there_again() {
     let told = tokio::time::timeout(LONG, anns.1.message()).await.unwrap().unwrap();
     assert!(told["method"].as_str().unwrap().ends_with("/list_changed"), "{told}");
     assert!(!sees(&bobs.0).await);
-    // His stream ends, and there was nothing on it.
+    // His stream ends without a message.
     assert_eq!(bobs.0.ask(Method::DELETE, &all, "").await.status, 200);
     let heard = tokio::time::timeout(LONG, bobs.1.message()).await.unwrap();
     assert_eq!(heard, None);

@@ -1,4 +1,4 @@
-//! All in one process: what goes in, what comes out, and how it ends.
+//! Standalone process: input, output and exit.
 
 use serde_json::json;
 
@@ -7,9 +7,9 @@ use crate::{
     world::{gone, mark, stdio},
 };
 
-/// R050, R051, R169: nothing to set up, one session for the process; at the end nothing is left.
+/// R050, R051, R169: without any setup the process has one session, and leaves nothing behind.
 #[tokio::test]
-async fn one_client_has_one_session_until_it_leaves() {
+async fn client_has_one_session_until_it_leaves() {
     let (home, mark) = (Home::new(), mark("stdio-one"));
     let mut window = home.alone(&mark, &[]);
     let greeting = window.greet().await;
@@ -18,7 +18,7 @@ async fn one_client_has_one_session_until_it_leaves() {
     assert_eq!(servers(&mark), 1);
     assert!(window.close().await.success());
     gone(&mark).await;
-    // R054: the next one begins with nothing, and hears of no loss.
+    // R054: the next process starts with a new state, and reports no loss.
     let mut window = home.alone(&mark, &[]);
     window.greet().await;
     assert_eq!(window.count().await, "1");
@@ -26,9 +26,10 @@ async fn one_client_has_one_session_until_it_leaves() {
     gone(&mark).await;
 }
 
-/// A file with several servers: one of them by its name, or all at once; who is not there is told which are.
+/// A file with several servers: `--server` chooses one, without it all are merged. The error for an unknown name lists
+/// the known ones.
 #[tokio::test]
-async fn a_server_of_a_file_is_named_and_several_are_one() {
+async fn servers_of_a_file_are_chosen_by_name_or_merged() {
     let (home, mark) = (Home::new(), mark("stdio-file"));
     let servers = json!({ "one": stdio(&mark, &[]), "two": stdio(&mark, &["--tool", "extra"]) });
     let file = home.0.path().join("team.json");
@@ -54,9 +55,9 @@ async fn a_server_of_a_file_is_named_and_several_are_one() {
     gone(&mark).await;
 }
 
-/// R052, R053: who does not shake hands has a session all the same; who does it again has another one.
+/// R052, R053: a client has a session even without `initialize`. A second `initialize` starts another one.
 #[tokio::test]
-async fn a_second_initialize_begins_anew() {
+async fn second_initialize_starts_a_new_session() {
     let (home, mark) = (Home::new(), mark("stdio-anew"));
     let mut window = home.alone(&mark, &[]);
     assert_eq!((window.count().await, window.count().await), ("1".to_owned(), "2".to_owned()));
@@ -68,9 +69,9 @@ async fn a_second_initialize_begins_anew() {
     gone(&mark).await;
 }
 
-/// Rubbish is answered, a line each, and hurts nobody; nothing but messages is ever written.
+/// Each malformed line is answered, and has no other effect. Only messages are written to stdout.
 #[tokio::test]
-async fn rubbish_is_answered_and_nothing_else_is_written() {
+async fn malformed_lines_are_answered() {
     let (home, mark) = (Home::new(), mark("stdio-rubbish"));
     let mut window = home.alone(&mark, &[]);
     window.greet().await;
@@ -105,9 +106,9 @@ async fn rubbish_is_answered_and_nothing_else_is_written() {
     gone(&mark).await;
 }
 
-/// Large messages go both ways, whole.
+/// Large messages pass complete in both directions.
 #[tokio::test]
-async fn large_messages_go_both_ways() {
+async fn large_messages_pass_in_both_directions() {
     let (home, mark) = (Home::new(), mark("stdio-large"));
     let mut window = home.alone(&mark, &[]);
     window.greet().await;
@@ -119,9 +120,9 @@ async fn large_messages_go_both_ways() {
     gone(&mark).await;
 }
 
-/// Progress and questions come between, and the answer to a question goes back.
+/// Progress and server requests come before the answer, and the client's answer reaches the server.
 #[tokio::test]
-async fn servers_are_heard_and_answered() {
+async fn progress_and_server_requests_pass() {
     let (home, mark) = (Home::new(), mark("stdio-asks"));
     let mut window = home.alone(&mark, &[]);
     window.greet_with(json!({ "elicitation": {} })).await;
@@ -140,7 +141,7 @@ async fn servers_are_heard_and_answered() {
     window.say(&reply.to_string()).await;
     let answer = window.answer(id).await;
     assert!(answer["result"].is_object(), "{answer}");
-    // What is taken back is not answered, and what comes next is.
+    // A cancelled call gets no answer, and the next call does.
     let id =
         window.send("tools/call", json!({ "name": "slow", "arguments": { "ms": 60_000 } })).await;
     let back = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
@@ -150,9 +151,9 @@ async fn servers_are_heard_and_answered() {
     gone(&mark).await;
 }
 
-/// The end of the input, a signal, and an output that nobody reads: each ends it, with what is in flight.
+/// End of input, a signal, and a closed output: each ends the process and the call in flight.
 #[tokio::test]
-async fn every_end_is_clean() {
+async fn every_exit_is_clean() {
     let (home, mark) = (Home::new(), mark("stdio-ends"));
     for how in ["input", "-TERM", "-INT", "output"] {
         let mut window = home.alone(&mark, &[]);
@@ -175,9 +176,9 @@ async fn every_end_is_clean() {
     }
 }
 
-/// A key brings the session back; of a child that had to go the loss is told, and told once.
+/// A key resumes the session. The loss of the child's state is reported once.
 #[tokio::test]
-async fn a_key_leads_back_and_a_loss_is_told() {
+async fn key_resumes_a_session_and_the_loss_is_reported() {
     let (home, mark) = (Home::new(), mark("stdio-key"));
     let mut window = home.alone(&mark, &["--session", "work"]);
     window.greet().await;

@@ -1,4 +1,4 @@
-//! Several chats on one connection, told apart by handles and keys.
+//! Several chats on one connection, identified by handles and keys.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::{
     world::{gone, mark},
 };
 
-/// R146, R148, R150, R155: each chat starts a session, passes its handle, and has a process of its own.
+/// R146, R148, R150, R155: each chat starts a session, passes its handle, and has its own process.
 #[tokio::test]
 async fn two_chats_on_one_connection_have_two_processes() {
     let (home, mark) = (Home::new(), mark("stdio-chats"));
@@ -32,10 +32,10 @@ async fn two_chats_on_one_connection_have_two_processes() {
             assert_eq!(counted, n.to_string());
         }
     }
-    // R156: who forgets it is in the session of the connection, not in that of another chat.
+    // R156: a call without a handle runs in the session of the connection, not in that of another chat.
     assert_eq!(window.count().await, "1");
     assert_eq!(servers(&mark), 3);
-    // R149: an unknown one is told so, and nothing runs.
+    // R149: an unknown handle is answered with an error, and nothing runs.
     let unknown =
         window.call("count", json!({ "session_id": "sp_0000000000000000000000000000000a" }));
     assert_eq!(unknown.await["result"]["isError"], true);
@@ -44,9 +44,9 @@ async fn two_chats_on_one_connection_have_two_processes() {
     gone(&mark).await;
 }
 
-/// A chat that lost its handle gets its session back by name; another user's window does not.
+/// A chat that lost its handle resumes its session by name. A window of another user cannot.
 #[tokio::test]
-async fn a_name_brings_a_session_back() {
+async fn name_resumes_a_session() {
     let (home, mark) = (Home::new(), mark("stdio-name"));
     let mut window = home.alone(&mark, &["--session", "work"]);
     window.greet().await;
@@ -59,7 +59,7 @@ async fn a_name_brings_a_session_back() {
     let other = again["result"]["structuredContent"]["session_id"].as_str().unwrap().to_owned();
     assert_ne!(handle, other, "a handle is never given out twice");
     assert_eq!(window.text("count", json!({ "session_id": other })).await, "2");
-    // What is ended begins anew, and the connection has a session all the same.
+    // An ended session is replaced, and the connection still has a session.
     let ended = window.call("session_end", json!({})).await;
     assert_eq!(ended["result"]["structuredContent"]["ended"], true, "{ended}");
     assert_eq!(window.count().await, "1");
@@ -67,7 +67,7 @@ async fn a_name_brings_a_session_back() {
     gone(&mark).await;
 }
 
-/// R168: chats that the host names have a session each.
+/// R168: each chat that the host names has its own session.
 #[tokio::test]
 async fn hints_of_a_host_separate_its_chats() {
     let (home, mark) = (Home::new(), mark("stdio-hints"));

@@ -1,4 +1,4 @@
-//! Windows whose sessions are held by a process in the background.
+//! Windows whose sessions are held by a daemon.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -10,9 +10,9 @@ use crate::{
     world::{gone, mark, until},
 };
 
-/// Invariant 4: ten windows at once start one holder; it goes after the last of them, and nothing is left.
+/// Invariant 4: ten concurrent windows start one daemon. It exits after the last of them and leaves nothing behind.
 #[tokio::test]
-async fn ten_windows_at_once_start_one_daemon() {
+async fn ten_concurrent_windows_start_one_daemon() {
     let (home, mark) = (Home::new(), mark("daemon-ten"));
     let mut windows: Vec<_> = (0..10).map(|_| home.in_front(&mark, &[])).collect();
     for window in &mut windows {
@@ -37,9 +37,9 @@ async fn ten_windows_at_once_start_one_daemon() {
     home.deserted().await;
 }
 
-/// R054, R160: two windows with one key have one session, which outlives a reload of both.
+/// R054, R160: two windows with one key share a session, which survives a reload of both.
 #[tokio::test]
-async fn a_key_is_shared_by_windows_and_outlives_a_reload() {
+async fn key_is_shared_by_windows_and_survives_a_reload() {
     let (home, mark) = (Home::new(), mark("daemon-key"));
     let key = ["--session", "work"];
     let (mut one, mut two) = (home.in_front(&mark, &key), home.in_front(&mark, &key));
@@ -66,10 +66,10 @@ async fn a_key_is_shared_by_windows_and_outlives_a_reload() {
     home.deserted().await;
 }
 
-/// `kill -9` of the holder: what was under way is told, nothing runs twice, the next holder has the same
-/// session, and what its process knew is lost, which is told.
+/// After `kill -9` of the daemon the call in flight gets an error and nothing runs twice. The next daemon has the same
+/// session, and the loss of its process is reported.
 #[tokio::test]
-async fn windows_outlive_their_daemon() {
+async fn windows_survive_the_kill_of_their_daemon() {
     let (home, mark) = (Home::new(), mark("daemon-killed"));
     let mut window = home.in_front(&mark, &[]);
     window.greet().await;
@@ -98,10 +98,10 @@ async fn windows_outlive_their_daemon() {
     home.deserted().await;
 }
 
-/// Where nothing is kept the next holder knows nobody: the client is introduced again without noticing,
-/// and told that everything is lost.
+/// With a memory store the next daemon knows no client. The window repeats `initialize` on its own, and the client
+/// gets a report that everything is lost.
 #[tokio::test]
-async fn what_nobody_remembers_is_told_as_lost() {
+async fn restart_on_a_memory_store_is_reported_as_a_loss() {
     let (home, mark) = (Home::new(), mark("daemon-memory"));
     let mut window = home.in_front(&mark, &["--store", "memory:"]);
     window.greet().await;
@@ -110,8 +110,8 @@ async fn what_nobody_remembers_is_told_as_lost() {
     kill(daemon, "-KILL");
     until("end of the daemon", || !processes::is_alive(daemon)).await;
     let mut lost = window.call("count", json!({})).await;
-    // The last of its threads may still have had the socket: then the call may have been carried out, for all
-    // that is known here, and the next one tells what was lost.
+    // The last thread of the daemon may still have had the socket. Then the call may have run, and the next call
+    // reports the loss.
     if lost["result"]["_meta"].is_null() {
         let told = lost["result"]["content"][0]["text"].as_str().unwrap_or_default();
         assert!(told.contains("may or may not have been carried out"), "{lost}");
@@ -125,9 +125,9 @@ async fn what_nobody_remembers_is_told_as_lost() {
     until("end of the daemon", || home.daemons().is_empty()).await;
 }
 
-/// A window that is killed takes its session along; large messages and rubbish pass through the pipe.
+/// The session of a killed window ends. Large messages and malformed lines pass through the proxy.
 #[tokio::test]
-async fn a_window_that_is_killed_leaves_nothing() {
+async fn killed_window_leaves_nothing() {
     let (home, mark) = (Home::new(), mark("daemon-window"));
     let mut window = home.in_front(&mark, &[]);
     window.greet().await;
@@ -146,9 +146,9 @@ async fn a_window_that_is_killed_leaves_nothing() {
     home.deserted().await;
 }
 
-/// A daemon that cannot be started says why, and the window ends with that.
+/// If the daemon cannot be started, the window ends with the reason.
 #[tokio::test]
-async fn why_there_is_no_daemon_is_told() {
+async fn daemon_that_cannot_start_is_reported() {
     let (home, mark) = (Home::new(), mark("daemon-none"));
     std::fs::write(home.0.path().join("no"), "a file").unwrap();
     let mut window = home.in_front(&mark, &["--store", "sqlite:no/such.db"]);

@@ -8,7 +8,7 @@ use crate::{
     world::{Gateway, gone, mark, stdio},
 };
 
-/// A window on the store of a gateway.
+/// Starts a window on the store of a gateway.
 fn window(home: &Home, gateway: &Gateway, arguments: &[&str]) -> Window {
     let store = format!("sqlite:{}", gateway.folder.path().join("store.db").display());
     let mut all = vec!["--store", &store];
@@ -16,9 +16,9 @@ fn window(home: &Home, gateway: &Gateway, arguments: &[&str]) -> Window {
     home.window(&all)
 }
 
-/// One holder for each store: a window comes to the gateway, with the servers of that or with its own.
+/// Each store has one holder: a window connects to the running gateway, and uses its servers or brings its own.
 #[tokio::test]
-async fn a_window_comes_to_the_gateway_that_runs() {
+async fn window_connects_to_the_running_gateway() {
     let (home, own, its) = (Home::new(), mark("serve-own"), mark("serve-its"));
     let gateway = Gateway::start(json!({ "test": stdio(&own, &[]) })).await;
     let client = gateway.client("test").await;
@@ -27,7 +27,7 @@ async fn a_window_comes_to_the_gateway_that_runs() {
     one.greet().await;
     assert_eq!((one.count().await, one.count().await), ("1".to_owned(), "2".to_owned()));
     assert_eq!(servers(&own), 2);
-    // The same name, but another server: each is what its window says.
+    // The same name for another server: each window gets its own.
     let server = program("stayput-testserver");
     let mut arguments = vec!["--server", "test", "--", server.to_str().unwrap(), "stdio"];
     arguments.extend(["--era", "legacy", "--mark", &its, "--tool", "extra"]);
@@ -38,7 +38,7 @@ async fn a_window_comes_to_the_gateway_that_runs() {
         ("extra".into(), "1".into())
     );
     assert_eq!((servers(&own), servers(&its)), (2, 1));
-    // Invariant 1: what is of this user is of nobody who comes over HTTP.
+    // Invariant 1: sessions of this user are not accessible over HTTP.
     let named = client.call(&gateway, "count", json!({}));
     assert_eq!(named.await["result"]["content"][0]["text"], "2");
     let refused = window(&home, &gateway, &["--server", "none"]).wait().await;
@@ -52,9 +52,9 @@ async fn a_window_comes_to_the_gateway_that_runs() {
     assert!(home.daemons().is_empty(), "nobody else was needed");
 }
 
-/// A gateway that is started again, gently or not, has its windows back.
+/// After a graceful or forced restart of the gateway its windows reconnect.
 #[tokio::test]
-async fn windows_wait_for_a_gateway_that_comes_back() {
+async fn windows_reconnect_to_a_restarted_gateway() {
     let (home, mark) = (Home::new(), mark("serve-back"));
     let mut gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let mut window = window(&home, &gateway, &[]);

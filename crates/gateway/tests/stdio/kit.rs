@@ -1,4 +1,4 @@
-//! Windows of an IDE, each with a `stayput stdio` of its own.
+//! Windows of an IDE, each with its own `stayput stdio`.
 
 use std::{
     path::PathBuf,
@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::world::{LONG, until};
 
-/// A user with a data folder of its own, and nothing in it.
+/// User with an empty data folder.
 pub(crate) struct Home(pub(crate) TempDir);
 
 impl Home {
@@ -25,12 +25,12 @@ impl Home {
         Self(TempDir::new().unwrap())
     }
 
-    /// Where the sessions of this user are held.
+    /// Folder of the process that holds the sessions of this user.
     pub(crate) fn data(&self) -> PathBuf {
         self.0.path().join("data/stayput/stayput.db.d")
     }
 
-    /// The processes in the background that hold sessions for this user.
+    /// Returns the daemons that hold sessions of this user.
     pub(crate) fn daemons(&self) -> Vec<u32> {
         let mut found = processes::with_token(self.0.path().to_str().unwrap());
         found.retain(|pid| {
@@ -40,34 +40,34 @@ impl Home {
         found
     }
 
-    /// Waits until nobody holds sessions for this user, and nothing of it is left.
+    /// Waits until no daemon holds sessions of this user, and its socket is removed.
     pub(crate) async fn deserted(&self) {
         until("end of the daemon", || self.daemons().is_empty()).await;
         assert!(!self.data().join("socket").exists());
     }
 
-    /// How `stayput` is started by this user.
+    /// Returns the command of `stayput` for this user.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
         command.env("XDG_DATA_HOME", self.0.path().join("data")).current_dir(self.0.path());
         command
     }
 
-    /// `stayput stdio` with these arguments.
+    /// Starts `stayput stdio` with these arguments.
     pub(crate) fn window(&self, arguments: &[&str]) -> Window {
         let mut command = self.command();
         command.arg("stdio").args(arguments);
         Window::start(command)
     }
 
-    /// All in one process, in front of the test server.
+    /// Starts a standalone process in front of the test server.
     pub(crate) fn alone(&self, mark: &str, arguments: &[&str]) -> Window {
         let mut all = vec!["--no-daemon"];
         all.extend(arguments);
         self.in_front(mark, &all)
     }
 
-    /// In front of the test server, with arguments of our own.
+    /// Starts a window in front of the test server with these arguments.
     pub(crate) fn in_front(&self, mark: &str, arguments: &[&str]) -> Window {
         let server = program("stayput-testserver");
         let mut all = arguments.to_vec();
@@ -85,7 +85,7 @@ impl Drop for Home {
     }
 }
 
-/// A running `stayput stdio`. Killed when it is dropped.
+/// Running `stayput stdio`. Killed on drop.
 pub(crate) struct Window {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -93,7 +93,7 @@ pub(crate) struct Window {
     log: Arc<Mutex<String>>,
     logging: tokio::task::JoinHandle<()>,
     next: u64,
-    /// What came that was no answer.
+    /// Messages that were not answers.
     pub(crate) heard: Vec<Value>,
 }
 
@@ -119,7 +119,7 @@ impl Window {
         Self { child, stdin, said, log, logging, next: 1, heard: Vec::new() }
     }
 
-    /// What it wrote to its standard error so far.
+    /// Returns its stderr so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -137,7 +137,7 @@ impl Window {
         }
     }
 
-    /// The next line, which is a message.
+    /// Returns the next line, which must be a message.
     pub(crate) async fn hear(&mut self) -> Value {
         let line = timeout(LONG, self.said.as_mut().unwrap().next_line()).await;
         let line = line.expect("a line in time").unwrap();
@@ -145,7 +145,7 @@ impl Window {
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"))
     }
 
-    /// Sends a request; says under which id.
+    /// Sends a request and returns its id.
     pub(crate) async fn send(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -154,7 +154,7 @@ impl Window {
         id
     }
 
-    /// The answer to a request. What comes meanwhile is kept.
+    /// Returns the answer to a request. Keeps the other messages.
     pub(crate) async fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.hear().await;
@@ -170,7 +170,7 @@ impl Window {
         self.answer(id).await
     }
 
-    /// Shakes hands.
+    /// Sends `initialize`.
     pub(crate) async fn greet(&mut self) -> Value {
         self.greet_with(json!({})).await
     }
@@ -188,17 +188,18 @@ impl Window {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments })).await
     }
 
-    /// What a tool said.
+    /// Calls a tool and returns its text.
     pub(crate) async fn text(&mut self, tool: &str, arguments: Value) -> String {
         text(&self.call(tool, arguments).await)
     }
 
-    /// Adds one to the count of a session; says what it is now.
+    /// Increments the counter of the session and returns its value.
     pub(crate) async fn count(&mut self) -> String {
         self.text("count", json!({})).await
     }
 
-    /// The count after a loss. That it was told is noted behind the answer, so it may be told once more.
+    /// Returns the count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
+    /// more.
     pub(crate) async fn count_after_a_loss(&mut self) -> String {
         for _ in 0..1_500 {
             let answer = self.call("count", json!({})).await;
@@ -209,7 +210,7 @@ impl Window {
         panic!("the loss is told without end");
     }
 
-    /// Ends its input, and waits until it ended. Nothing more may have been said.
+    /// Closes its input and waits until it exits.
     pub(crate) async fn close(mut self) -> ExitStatus {
         drop(self.stdin.take());
         self.wait().await
@@ -222,7 +223,7 @@ impl Window {
         ended
     }
 
-    /// All lines that it still writes, until it closes its output.
+    /// Returns all remaining lines until it closes its output.
     pub(crate) async fn rest(&mut self) -> Vec<String> {
         drop(self.stdin.take());
         let mut all = Vec::new();
@@ -233,7 +234,7 @@ impl Window {
         all
     }
 
-    /// Nobody reads what it writes any more.
+    /// Stops reading its output.
     pub(crate) fn stop_reading(&mut self) {
         self.said = None;
     }
@@ -253,7 +254,7 @@ pub(crate) fn text(answer: &Value) -> String {
     text.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// How many servers run that have this word on their command line.
+/// Counts the running servers with this mark on their command line.
 pub(crate) fn servers(mark: &str) -> usize {
     let is_server = |pid: &u32| {
         let program = std::fs::read_link(format!("/proc/{pid}/exe"));

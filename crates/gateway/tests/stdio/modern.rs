@@ -1,4 +1,4 @@
-//! Clients of 2026-07-28 over lines: no handshake, no headers.
+//! Clients of 2026-07-28 over stdio: without `initialize` and without headers.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::{
     world::{gone, mark},
 };
 
-/// The parameters of a modern request.
+/// Returns the parameters of a modern request.
 fn params(mut params: Value, more: &Value) -> Value {
     let mut meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -25,9 +25,9 @@ async fn count(window: &mut Window, arguments: Value) -> Value {
     window.ask("tools/call", call).await
 }
 
-/// R052: the process is the connection in this era, too; handles separate its chats.
+/// R052: the process is the connection in this era, too. Handles separate its chats.
 #[tokio::test]
-async fn a_modern_client_has_the_session_of_its_process() {
+async fn modern_client_has_the_session_of_its_process() {
     let (home, mark) = (Home::new(), mark("stdio-modern"));
     let mut window = home.alone(&mark, &[]);
     let found = window.ask("server/discover", params(json!({}), &json!({}))).await;
@@ -49,16 +49,16 @@ async fn a_modern_client_has_the_session_of_its_process() {
     assert_eq!(text(&count(&mut window, json!({ "session_id": handle })).await), "1");
     assert_eq!(text(&count(&mut window, json!({})).await), "3");
     assert_eq!(servers(&mark), 2);
-    // A host that shakes hands after it has asked around stays where it is.
+    // A host that sends `initialize` after modern requests stays in the same session.
     window.greet().await;
     assert_eq!(window.count().await, "4");
     assert!(window.close().await.success());
     gone(&mark).await;
 }
 
-/// What is missing or not spoken is refused as the era asks for it; the body is all that counts.
+/// Missing members and unknown versions are refused with the codes of the era. Only the body counts.
 #[tokio::test]
-async fn a_modern_request_is_checked_by_its_body() {
+async fn modern_request_is_validated_by_its_body() {
     let (home, mark) = (Home::new(), mark("stdio-body"));
     let mut window = home.alone(&mark, &[]);
     let mut odd = params(json!({}), &json!({}));
@@ -77,7 +77,7 @@ async fn a_modern_request_is_checked_by_its_body() {
 
 /// Progress comes before the answer, and `notifications/cancelled` ends a call.
 #[tokio::test]
-async fn a_modern_call_streams_and_can_be_taken_back() {
+async fn modern_call_reports_progress_and_can_be_cancelled() {
     let (home, mark) = (Home::new(), mark("stdio-flow"));
     let mut window = home.alone(&mark, &[]);
     let slow = json!({ "name": "slow", "arguments": { "ms": 300, "steps": 3 } });
@@ -92,7 +92,7 @@ async fn a_modern_call_streams_and_can_be_taken_back() {
     assert_eq!(window.answer(id).await["error"]["code"], -32_600, "the id is taken");
     let back = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
     window.say(&back.to_string()).await;
-    // Free again, once the call is gone.
+    // The id is free again when the call has ended.
     for _ in 0..1_500 {
         window.say(&twice.to_string()).await;
         let answer = window.answer(id).await;

@@ -1,10 +1,10 @@
-//! What the documentation says to paste into which client, tried as it stands there.
+//! Client configurations in the documentation, run as they are written.
 
 use serde_json::{Value, json};
 
 use crate::kit::{Home, Window};
 
-/// The first example below a heading of the page.
+/// Returns the first example below a heading of the page.
 fn example(heading: &str, language: &str) -> String {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clients.md");
     let page = std::fs::read_to_string(file).unwrap();
@@ -18,7 +18,7 @@ fn words(entry: &Value) -> Vec<String> {
     std::iter::once(&entry["command"]).chain(entry["args"].as_array().unwrap()).map(word).collect()
 }
 
-/// `claude mcp add NAME -- COMMAND ARGS…`: the words behind the first `--`.
+/// Parses `claude mcp add NAME -- COMMAND ARGS…`: returns the words after the first `--`.
 fn claude_code() -> Vec<String> {
     let line = example("Claude Code", "sh");
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -37,7 +37,7 @@ fn vs_code() -> Vec<String> {
     words(&file["servers"]["notes"])
 }
 
-/// Of TOML no more than what stands there: a table, and values that are written as in JSON.
+/// Parses just enough TOML for the example: a table, and values in JSON syntax.
 fn codex() -> Vec<String> {
     let text = example("Codex", "toml");
     let mut lines = text.lines();
@@ -49,7 +49,7 @@ fn codex() -> Vec<String> {
     words(&entry)
 }
 
-/// Runs what a client would run, with the program that was built in the place of `stayput`.
+/// Runs the command of a client, with the built program in place of `stayput`.
 fn run(home: &Home, words: &[String]) -> Window {
     let own = env!("CARGO_BIN_EXE_stayput");
     let built = |word: &String| if word == "stayput" { own.to_owned() } else { word.clone() };
@@ -60,9 +60,9 @@ fn run(home: &Home, words: &[String]) -> Window {
     Window::start(command)
 }
 
-/// Each is started in its own way, and what one has noted the next one finds: they name one session.
+/// Each command works, and each client finds the notes of the previous one: they name one session.
 #[tokio::test]
-async fn what_is_pasted_works_in_every_client() {
+async fn documented_configuration_works_in_every_client() {
     let home = Home::new();
     let clients = [claude_code(), cursor(), vs_code(), codex()];
     for (before, words) in clients.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Clients of others, which start `stayput stdio` as they start any server.
+//! Third-party clients, which start `stayput stdio` like any server.
 
 use stayput_testkit::{peers, program};
 
@@ -8,10 +8,10 @@ use crate::{
     world::{gone, mark},
 };
 
-/// R163: the SDKs for Python and TypeScript, in either era: two clients at once, each with its own session;
-/// one that leaves takes its process along.
+/// R163: SDKs for Python and TypeScript in both eras. Two concurrent clients have a session each, and a process ends
+/// with its client.
 #[tokio::test]
-async fn the_sdks_keep_sessions_over_stdio() {
+async fn sdks_have_sessions_over_stdio() {
     if peers::are_left_out() {
         return;
     }

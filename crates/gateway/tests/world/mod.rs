@@ -1,4 +1,4 @@
-//! A running gateway, and clients of it.
+//! Running gateway and its clients.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -24,27 +24,27 @@ use stayput_testkit::{
 };
 use tempfile::TempDir;
 
-/// Long enough for everything on a busy machine.
+/// Timeout for everything, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// A gateway with its own folder, killed with all it started when dropped.
+/// Gateway with its own folder. Dropping it kills it with all its processes.
 pub(crate) struct Gateway {
     pub(crate) folder: TempDir,
     config: PathBuf,
     child: Option<Child>,
     pub(crate) url: String,
-    /// What it wrote to its standard error so far.
+    /// Its stderr so far.
     log: Arc<Mutex<String>>,
     arguments: Vec<&'static str>,
 }
 
 impl Gateway {
-    /// Serves these servers, in the form of `mcpServers`.
+    /// Starts a gateway for these servers, in the form of `mcpServers`.
     pub(crate) async fn start(servers: Value) -> Self {
         Self::with(servers, json!({})).await
     }
 
-    /// Serves these servers from a store that is there already.
+    /// Starts a gateway for these servers on an existing store.
     pub(crate) async fn on(servers: Value, store: &str) -> Self {
         Self::with(servers, json!({ "store": store })).await
     }
@@ -53,7 +53,7 @@ impl Gateway {
         Self::with_arguments(servers, stayput, &[]).await
     }
 
-    /// With more on the command line. The store is a file unless `stayput` names another.
+    /// Starts a gateway with additional arguments. The store is a file unless `stayput` names another.
     pub(crate) async fn with_arguments(
         servers: Value,
         mut stayput: Value,
@@ -110,37 +110,37 @@ impl Gateway {
         self.url = tokio::time::timeout(LONG, url).await.unwrap().expect("the gateway came up");
     }
 
-    /// The file it is configured by.
+    /// Returns the path of its configuration file.
     pub(crate) fn config(&self) -> &std::path::Path {
         &self.config
     }
 
-    /// What stands in that file.
+    /// Returns the text of that file.
     pub(crate) fn configuration(&self) -> String {
         std::fs::read_to_string(&self.config).unwrap()
     }
 
-    /// Writes that file as editors do: beside it, and then in its place.
+    /// Replaces that file like editors do: writes a temporary file and renames it.
     pub(crate) fn write(&self, text: &str) {
         let beside = self.folder.path().join("stayput.json~");
         std::fs::write(&beside, text).unwrap();
         std::fs::rename(beside, &self.config).unwrap();
     }
 
-    /// Other servers in that file.
+    /// Replaces the servers in that file.
     pub(crate) fn configure(&self, servers: Value) {
         let mut all: Value = serde_json::from_str(&self.configuration()).unwrap();
         all["mcpServers"] = servers;
         self.write(&all.to_string());
     }
 
-    /// Sends it a SIGHUP.
+    /// Sends it SIGHUP.
     pub(crate) fn hang_up(&self) {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
     }
 
-    /// What it wrote to its standard error so far.
+    /// Returns its stderr so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -149,7 +149,7 @@ impl Gateway {
         self.child.as_ref().unwrap().id()
     }
 
-    /// Kills it without a warning, and waits until it is gone.
+    /// Kills it with SIGKILL and waits for its exit.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -157,7 +157,7 @@ impl Gateway {
         }
     }
 
-    /// Asks it to stop, and waits until it did.
+    /// Sends it SIGTERM and waits for its exit.
     pub(crate) fn stop(&mut self) -> std::process::ExitStatus {
         let mut child = self.child.take().unwrap();
         let status = Command::new("kill").arg(child.id().to_string()).status().unwrap();
@@ -165,24 +165,24 @@ impl Gateway {
         child.wait().unwrap()
     }
 
-    /// Waits until it ended.
+    /// Waits for its exit.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
         self.child.take().unwrap().wait().unwrap()
     }
 
-    /// Changes its configuration, for the next start.
+    /// Changes its configuration for the next start.
     pub(crate) fn edit(&self, from: &str, to: &str) {
         let text = std::fs::read_to_string(&self.config).unwrap();
         assert!(text.contains(from), "{text}");
         std::fs::write(&self.config, text.replacen(from, to, 1)).unwrap();
     }
 
-    /// Starts it again, on the same store.
+    /// Starts it again on the same store.
     pub(crate) async fn restart(&mut self) {
         self.run().await;
     }
 
-    /// Starts it again where clients that know nothing of it look for it: on the same port, too.
+    /// Starts it again on the same port, too, for clients that do not know of the restart.
     pub(crate) async fn restart_in_place(&mut self) {
         let before = self.url.clone();
         let address = before.trim_start_matches("http://");
@@ -192,12 +192,12 @@ impl Gateway {
         assert_eq!(self.url, before);
     }
 
-    /// Where the private folders of sessions are.
+    /// Returns the parent of the private folders of sessions.
     pub(crate) fn sessions(&self) -> PathBuf {
         self.folder.path().join("store.db.d/folders/sessions")
     }
 
-    /// Where a server is; all of them, if it has no name.
+    /// Returns the URL of a server, or of all servers if the name is empty.
     pub(crate) fn at(&self, server: &str) -> String {
         format!("{}/mcp/{server}", self.url).trim_end_matches('/').to_owned()
     }
@@ -213,7 +213,7 @@ impl Gateway {
         tokio::time::timeout(LONG, sent).await.unwrap().unwrap()
     }
 
-    /// A new client of `server`.
+    /// Opens a new client of `server`.
     pub(crate) async fn client(&self, server: &str) -> Client {
         self.client_with(server, "2025-11-25", json!({})).await
     }
@@ -246,7 +246,7 @@ impl Drop for Gateway {
     }
 }
 
-/// A client that shook hands.
+/// Client after `initialize`.
 pub(crate) struct Client {
     pub(crate) server: String,
     pub(crate) id: String,
@@ -258,7 +258,7 @@ impl Client {
         gateway.post(&self.server, &[("mcp-session-id", &self.id)], body).await
     }
 
-    /// A request and its answer.
+    /// Sends a request and returns its answer.
     pub(crate) async fn request(&self, gateway: &Gateway, method: &str, params: Value) -> Value {
         let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
         let answer = self.send(gateway, &body.to_string()).await;
@@ -270,7 +270,7 @@ impl Client {
         self.request(gateway, "tools/call", json!({ "name": tool, "arguments": arguments })).await
     }
 
-    /// The text that a tool gave.
+    /// Calls a tool and returns its text.
     pub(crate) async fn text(&self, gateway: &Gateway, tool: &str) -> String {
         let answer = self.call(gateway, tool, json!({})).await;
         answer["result"]["content"][0]["text"]
@@ -293,7 +293,7 @@ impl Client {
     }
 }
 
-/// What a gateway of a test wrote, for the search for secrets that follows the tests.
+/// File for the output of a gateway under test. `scripts/secrets` searches it after the tests.
 pub(crate) fn capture() -> Option<std::fs::File> {
     let folder = PathBuf::from(std::env::var_os("STAYPUT_TEST_CAPTURES")?);
     std::fs::create_dir_all(&folder).unwrap();
@@ -307,19 +307,19 @@ pub(crate) fn capture() -> Option<std::fs::File> {
     Some(std::fs::File::create(path).unwrap())
 }
 
-/// The test server as a child process, findable by `mark`.
+/// Entry of the test server as a child process, which is found by `mark`.
 pub(crate) fn stdio(mark: &str, more: &[&str]) -> Value {
     let mut args = vec!["stdio", "--era", "legacy", "--mark", mark];
     args.extend(more);
     json!({ "command": program("stayput-testserver"), "args": args })
 }
 
-/// A word that no other test uses.
+/// Returns a mark that no other test uses.
 pub(crate) fn mark(name: &str) -> String {
     format!("gateway-{name}-{}", std::process::id())
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..1_500 {
         if holds() {
@@ -330,7 +330,7 @@ pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     panic!("there is still no {what}");
 }
 
-/// Waits until no process has this word on its command line.
+/// Waits until no process has this mark on its command line.
 pub(crate) async fn gone(mark: &str) {
     for _ in 0..1_000 {
         if processes::with_token(mark).is_empty() {

@@ -1,5 +1,4 @@
-//! The server of the official conformance suite, on the official SDK; see
-//! `stayput_testkit::conformance`.
+//! Server of the official conformance suite, on the official SDK; see `stayput_testkit::conformance`.
 
 use std::process::ExitCode;
 

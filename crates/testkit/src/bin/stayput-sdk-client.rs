@@ -1,4 +1,4 @@
-//! A client on the official Rust SDK; see `stayput_testkit::sdk_client`.
+//! Client on the official Rust SDK; see `stayput_testkit::sdk_client`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A tiny stateful MCP server for tests; see `stayput_testkit::mcp`.
+//! Small stateful MCP server for tests; see `stayput_testkit::mcp`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Tools that answer with a question: `input_required`, and a second try with the answers.
+//! Tools that answer with `input_required`, and expect a second request with the answers.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{Context, Shared, capabilities, invalid, read, tools::text};
 
 type Answers = BTreeMap<String, Value>;
 
-/// A question with one field of text.
+/// Returns a form with one text field.
 pub(super) fn form(message: &str, field: &str) -> Value {
     typed_form(message, field, "string")
 }
@@ -37,7 +37,7 @@ fn roots() -> Value {
     json!({ "method": "roots/list", "params": {} })
 }
 
-/// The result that asks those of these questions that the client can be asked.
+/// Returns the result with those of these questions that the client supports.
 pub(super) fn ask(
     questions: &[(&str, Value)],
     state: Option<String>,
@@ -61,7 +61,7 @@ pub(super) fn ask(
     read(result)
 }
 
-/// The text of a field of a form that was filled in.
+/// Returns the text of a field of a completed form.
 pub(super) fn answer(answers: Option<&Answers>, key: &str, field: &str) -> Option<String> {
     let answer = answers?.get(key)?;
     if answer["action"] != "accept" {
@@ -120,7 +120,7 @@ pub(super) fn call(
     })
 }
 
-/// Asks, and wants the state back with the answers.
+/// Asks, and requires the state with the answers.
 fn with_state(
     shared: &Shared,
     call: &CallToolRequestParams,
@@ -154,7 +154,7 @@ fn rounds(
     Ok(ask(&[question], Some(shared.new_state()), context).into())
 }
 
-/// Answers come with a state that was given out, or not at all.
+/// Checks that answers come with an issued state, or not at all.
 fn check_state(shared: &Shared, call: &CallToolRequestParams) -> Result<(), ErrorData> {
     let state = call.request_state.as_deref();
     if (state.is_some() || call.input_responses.is_some()) && !shared.knows_state(state) {

@@ -1,4 +1,4 @@
-//! The prompts of the suite.
+//! Prompts of the suite.
 
 use rmcp::{
     ErrorData,

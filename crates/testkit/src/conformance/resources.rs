@@ -1,4 +1,4 @@
-//! The resources of the suite.
+//! Resources of the suite.
 
 use rmcp::{
     ErrorData,

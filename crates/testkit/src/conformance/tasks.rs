@@ -1,4 +1,4 @@
-//! Tools that become tasks, for clients that know what a task is.
+//! Tools that become tasks, for clients that support tasks.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) fn call(
     let arguments = serde_json::to_value(&call.arguments).unwrap();
     let knows_tasks = !capabilities(context)["extensions"][EXTENSION].is_null();
     let work: Work = match call.name.as_ref() {
-        // The only one that can do without: it is asked for nothing that takes time then.
+        // The only tool that works without tasks: it then answers at once.
         "slow_compute" if !knows_tasks => return Ok(text("computed")),
         _ if !knows_tasks => return Err(needs_tasks()),
         "slow_compute" => {

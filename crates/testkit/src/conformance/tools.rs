@@ -1,4 +1,4 @@
-//! The tools of the suite.
+//! Tools of the suite.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::{
     Change, Context, Shared, asking, capabilities, complete, invalid, is_modern, read, tasks,
 };
 
-/// One red pixel.
+/// PNG of one red pixel.
 pub(super) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
 
-/// No sound at all.
+/// WAV without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
-/// Tools without arguments that need no more than a name.
+/// Tools without arguments that need only a name.
 const PLAIN: [&str; 29] = [
     "test_simple_text",
     "test_image_content",
@@ -77,7 +77,7 @@ fn tool(name: &str, properties: &Value, required: &[&str]) -> Value {
     json!({ "name": name, "description": "A tool of the suite.", "inputSchema": schema })
 }
 
-/// A schema with much of what JSON Schema 2020-12 has, all of which has to arrive.
+/// Returns a schema with many keywords of JSON Schema 2020-12, all of which have to arrive.
 fn rich_schema() -> Value {
     let text = || json!({ "type": "string" });
     json!({
@@ -118,7 +118,7 @@ pub(super) async fn call(
     Ok(match call.name.as_ref() {
         "test_tool_with_logging" | "test_logging_tool" => log(context).await?,
         "test_tool_with_progress" => progress(context).await?,
-        // Long enough that whoever stands before this server has to stream, too.
+        // Long enough that a gateway in front of this server has to stream, too.
         "test_reconnection" => {
             tokio::time::sleep(Duration::from_secs(2)).await;
             text("done")
@@ -155,7 +155,7 @@ pub(super) async fn call(
     })
 }
 
-/// The tools that always say the same.
+/// Calls a tool with a constant result.
 fn plain(name: &str) -> Option<CallToolResponse> {
     let said = |text: &str| json!({ "type": "text", "text": text });
     let image = json!({ "type": "image", "data": PNG, "mimeType": "image/png" });
@@ -191,7 +191,7 @@ fn plain(name: &str) -> Option<CallToolResponse> {
     Some(complete::<CallToolResult>(json!({ "content": content })).into())
 }
 
-/// A result of one text.
+/// Returns a result of one text.
 pub(super) fn text(text: &str) -> CallToolResponse {
     complete::<CallToolResult>(json!({ "content": [{ "type": "text", "text": text }] })).into()
 }
@@ -297,7 +297,7 @@ fn choices() -> Value {
     })
 }
 
-/// Pretends that a list has changed and tells everybody.
+/// Notifies all clients of a list change, without changing the list.
 async fn change(shared: &Shared, context: &Context, change: Change) -> CallToolResponse {
     let _ = shared.changes.send(change);
     if !is_modern(context) {

@@ -1,4 +1,4 @@
-//! Requests that no good client sends, to a real gateway over real sockets.
+//! Malformed requests to a real gateway over real sockets.
 
 use std::{
     fmt::Write as _,
@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-/// How long an answer is waited for. Far above what one takes.
+/// Timeout of an answer, far above its usual time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a gateway may answer, whatever it is sent: the fault is the client's, who may also have too many sessions.
+/// Statuses that a gateway may answer to any request: a client error, or the limit of sessions.
 const FAULTS: [u16; 15] =
     [200, 202, 400, 403, 404, 405, 406, 408, 411, 413, 414, 415, 417, 429, 431];
 
@@ -82,7 +82,7 @@ const BODIES: [&str; 18] = [
     "",
 ];
 
-/// Choices out of what a fuzzer made up; at its end, always the first.
+/// Choices from the input of the fuzzer. After its end, always the first choice.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -101,15 +101,15 @@ impl Choices<'_> {
     }
 }
 
-/// A request as it goes over the wire.
+/// Request as it is sent.
 #[derive(Clone, Debug)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// Whether it has an end. If so there is an answer; if not, whoever sends it hangs up.
+    /// Whether the request is complete. If so, it is answered; otherwise the sender closes the connection.
     whole: bool,
 }
 
-/// A request that is nearly good, or not at all. `session` is the id of a client that is connected.
+/// Builds a request that is nearly valid, or not at all. `session` is the id of a connected client.
 #[must_use]
 pub fn request(data: &[u8], session: &str) -> Request {
     let mut choices = Choices(data);
@@ -127,7 +127,7 @@ pub fn request(data: &[u8], session: &str) -> Request {
     }
     let mut whole = true;
     if choices.one_in(32) {
-        // It is refused before it was read, and who is still writing may not hear that.
+        // The request is refused before it is read completely, and a client that is still writing may miss the answer.
         whole = false;
         let _ = write!(head, "x-large: {}\r\n", "x".repeat(200 << 10));
     }
@@ -161,7 +161,7 @@ pub fn request(data: &[u8], session: &str) -> Request {
     Request { bytes, whole }
 }
 
-/// Changes, removes or repeats something somewhere.
+/// Changes, removes or repeats some bytes.
 fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
     let place = usize::from(choices.byte()) << 8 | usize::from(choices.byte());
     let at = place % (bytes.len() + 1);
@@ -177,12 +177,12 @@ fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
     }
 }
 
-/// Sends a request and hangs up at the head of the answer; its status, if there was one.
+/// Sends a request and closes the connection after the head of the answer. Returns the status, if any.
 fn status(address: &str, request: &Request) -> Option<u16> {
     let Request { bytes, whole } = request;
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Who is refused before the end need not read it all.
+    // A gateway that refuses a request early need not read all of it.
     let _ = socket.write_all(bytes);
     if !whole {
         let _ = socket.shutdown(Shutdown::Write);
@@ -192,7 +192,7 @@ fn status(address: &str, request: &Request) -> Option<u16> {
     loop {
         line.clear();
         match answer.read_line(&mut line) {
-            // Told to go on, which is no answer yet.
+            // An interim response, not the answer.
             Ok(_) if line.starts_with("HTTP/1.1 100") => {
                 let _ = answer.read_line(&mut line);
             }
@@ -207,14 +207,14 @@ fn status(address: &str, request: &Request) -> Option<u16> {
     }
 }
 
-/// Whatever it is sent, a gateway says whose fault it is.
+/// Checks that a gateway answers any request with an allowed status.
 pub fn check(address: &str, request: &Request) {
     let status = status(address, request);
     let fine = status.map_or(!request.whole, |status| FAULTS.contains(&status));
     assert!(fine, "{status:?} to {:?}", String::from_utf8_lossy(&request.bytes));
 }
 
-/// Headers whose values a fuzzer makes up.
+/// Headers with generated values.
 const MADE_UP: [&str; 16] = [
     "accept",
     "content-type",
@@ -234,12 +234,12 @@ const MADE_UP: [&str; 16] = [
     "x-forwarded-user",
 ];
 
-/// Bytes that stay on one line.
+/// Removes line breaks.
 fn line(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().filter(|byte| !b"\r\n".contains(byte)).take(4096).collect()
 }
 
-/// A request with these headers: a byte for each says which, and a line break ends it.
+/// Builds a request with generated headers: one byte chooses the header, and a line break ends its value.
 #[must_use]
 pub fn with_headers(data: &[u8]) -> Request {
     let mut choices = Choices(data);
@@ -261,7 +261,7 @@ pub fn with_headers(data: &[u8]) -> Request {
     Request { bytes, whole: true }
 }
 
-/// A request to a path that is made up.
+/// Builds a request with a generated path.
 #[must_use]
 pub fn with_path(data: &[u8]) -> Request {
     let mut choices = Choices(data);
@@ -280,7 +280,7 @@ pub fn with_path(data: &[u8]) -> Request {
     Request { bytes, whole: true }
 }
 
-/// A request of somebody whose token is made up.
+/// Builds a request with a generated token.
 #[must_use]
 pub fn with_token(data: &[u8]) -> Request {
     let body = BODIES[3];
@@ -291,14 +291,14 @@ pub fn with_token(data: &[u8]) -> Request {
     Request { bytes, whole: true }
 }
 
-/// No token that is made up lets anybody in: it is no good, or there is nobody to ask.
+/// Checks that no generated token is accepted: it is invalid, or the issuer is unreachable.
 pub fn check_token(address: &str, request: &Request) {
     let status = status(address, request);
     let fine = status.is_some_and(|status| [400, 401, 431, 503].contains(&status));
     assert!(fine, "{status:?} to {:?}", String::from_utf8_lossy(&request.bytes));
 }
 
-/// A new client of the gateway: its id.
+/// Opens a client of the gateway and returns its id.
 #[must_use]
 pub fn connect(address: &str) -> String {
     let body = BODIES[3];
@@ -316,7 +316,7 @@ pub fn connect(address: &str) -> String {
     line.unwrap_or_else(|| panic!("no session: {answer}")).to_owned()
 }
 
-/// A gateway for the fuzzer, which `STAYPUT_FUZZ_GATEWAY` names the program of.
+/// Gateway for the fuzzer. `STAYPUT_FUZZ_GATEWAY` names its program.
 struct Running {
     address: String,
     session: String,
@@ -325,7 +325,7 @@ struct Running {
 }
 
 impl Running {
-    /// A gateway with these settings.
+    /// Starts a gateway with these settings.
     fn start(settings: &serde_json::Value) -> Self {
         let program = std::env::var("STAYPUT_FUZZ_GATEWAY")
             .expect("STAYPUT_FUZZ_GATEWAY names the program `stayput`; scripts/fuzz sets it");
@@ -334,7 +334,7 @@ impl Running {
         let server = serde_json::json!({ "command": program, "args": ["demo-server"] });
         let text = serde_json::json!({ "mcpServers": { "test": server }, "stayput": settings });
         std::fs::write(&config, text.to_string()).unwrap();
-        // However the fuzzer ends, its end of the pipe is closed, and the gateway goes, with its folder.
+        // However the fuzzer ends, its end of the pipe is closed. Then the gateway ends, and its folder is removed.
         let mut command = Command::new("sh");
         command.args([
             "-c",
@@ -368,7 +368,7 @@ fn running() -> &'static Running {
     RUNNING.get_or_init(|| Running::start(&serde_json::json!({})))
 }
 
-/// What a gateway is told that takes the tokens of an issuer who is never there.
+/// Settings of a gateway that accepts tokens of an unreachable issuer.
 #[must_use]
 pub fn with_issuer() -> serde_json::Value {
     let issuer = "http://127.0.0.1:9";
@@ -377,26 +377,27 @@ pub fn with_issuer() -> serde_json::Value {
     })
 }
 
-/// No request makes a gateway fail. The gateway is another process, so the fuzzer is not led by what it does.
+/// Checks that no request makes a gateway fail. The gateway is another process, so its coverage does not guide the
+/// fuzzer.
 pub fn front(data: &[u8]) {
     let running = running();
     check(&running.address, &request(data, &running.session));
     running.lives();
 }
 
-/// No header makes a gateway fail.
+/// Checks that no header makes a gateway fail.
 pub fn headers(data: &[u8]) {
     check(&running().address, &with_headers(data));
     running().lives();
 }
 
-/// No path makes a gateway fail.
+/// Checks that no path makes a gateway fail.
 pub fn path(data: &[u8]) {
     check(&running().address, &with_path(data));
     running().lives();
 }
 
-/// No token makes a gateway fail, and none that is made up lets anybody in.
+/// Checks that no token makes a gateway fail, and that no generated token is accepted.
 pub fn jwt(data: &[u8]) {
     static RUNNING: OnceLock<Running> = OnceLock::new();
     let running = RUNNING.get_or_init(|| Running::start(&with_issuer()));

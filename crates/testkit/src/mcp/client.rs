@@ -1,4 +1,4 @@
-//! An HTTP client for tests: one connection per request, nothing hidden.
+//! HTTP client for tests: one connection per request, no hidden behaviour.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
@@ -9,12 +9,12 @@ use serde_json::Value;
 use stayput_wire::sse::{Decoder, Event};
 use tokio::{net::TcpStream, task::AbortHandle};
 
-/// The head of an answer, and its body to come. Dropped, the connection is closed.
+/// Head of an answer, with the body still to come. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status.
+    /// Status.
     pub status: StatusCode,
-    /// The headers.
+    /// Headers.
     pub headers: HeaderMap,
     body: Incoming,
     connection: Connection,
@@ -29,10 +29,10 @@ impl Drop for Connection {
     }
 }
 
-/// Sends a request over a connection of its own and returns when the head of the answer is there.
+/// Sends a request over a new connection and returns when the head of the answer has arrived.
 ///
 /// # Errors
-/// If the server cannot be reached, or hangs up before.
+/// If the server cannot be reached, or closes the connection before.
 pub async fn send(
     method: Method,
     url: &str,
@@ -58,13 +58,13 @@ pub async fn send(
 }
 
 impl Answer {
-    /// A header as text, empty if it is not there.
+    /// Returns a header as text, or an empty string.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The whole body.
+    /// Returns the whole body.
     ///
     /// # Errors
     /// If the connection breaks.
@@ -75,12 +75,12 @@ impl Answer {
         Ok(bytes)
     }
 
-    /// The whole body, as JSON.
+    /// Returns the whole body as JSON.
     pub async fn json(self) -> Value {
         serde_json::from_slice(&self.bytes().await.unwrap()).unwrap()
     }
 
-    /// The message that answers: the body itself, or the last event of the stream.
+    /// Returns the answering message: the body itself, or the last event of the stream.
     pub async fn message(self) -> Value {
         if self.header("content-type").starts_with("application/json") {
             return self.json().await;
@@ -95,7 +95,7 @@ impl Answer {
         last
     }
 
-    /// The body as a stream of events.
+    /// Returns the body as a stream of events.
     #[must_use]
     pub fn events(self) -> Events {
         let decoder = Decoder::new(64 << 20);
@@ -103,7 +103,7 @@ impl Answer {
     }
 }
 
-/// Events as they come.
+/// Stream of events.
 #[derive(Debug)]
 pub struct Events {
     body: Incoming,
@@ -113,7 +113,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; `None` at the end of the stream, also where it breaks.
+    /// Returns the next event, or `None` at the end of the stream, even if it breaks.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let mut rest = &self.left[..];
@@ -126,7 +126,7 @@ impl Events {
         }
     }
 
-    /// The next event that carries a message.
+    /// Returns the next event that carries a message.
     pub async fn message(&mut self) -> Option<Value> {
         loop {
             let event = self.next().await?;
@@ -136,7 +136,7 @@ impl Events {
         }
     }
 
-    /// The id to take the stream up from.
+    /// Returns the id from which the stream can be resumed.
     #[must_use]
     pub fn last_id(&self) -> Option<&str> {
         self.decoder.last_id()

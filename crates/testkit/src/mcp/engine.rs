@@ -1,4 +1,4 @@
-//! The one server behind all fronts: it takes a message and gives an answer.
+//! Server behind all transports: takes a message and returns an answer.
 
 use std::{
     fs::{File, OpenOptions},
@@ -24,14 +24,14 @@ use super::{
 pub(super) struct Engine {
     pub(super) options: Options,
     pub(super) stats: Stats,
-    /// The state of all modern clients.
+    /// State of all modern clients.
     pub(super) modern: Arc<Scope>,
     listens: Mutex<Vec<Listen>>,
     next: AtomicU64,
     log: Option<Mutex<File>>,
 }
 
-/// A modern client that wants to hear of changes.
+/// Modern client that subscribed to changes.
 struct Listen {
     name: u64,
     id: Value,
@@ -39,7 +39,7 @@ struct Listen {
     out: Arc<dyn Outlet>,
 }
 
-/// A request on its way to an answer.
+/// Request that is being answered.
 pub(super) struct Call {
     pub(super) engine: Arc<Engine>,
     pub(super) scope: Arc<Scope>,
@@ -47,16 +47,16 @@ pub(super) struct Call {
     pub(super) message: Incoming,
     /// Empty on stdio.
     pub(super) headers: HeaderMap,
-    /// Where what belongs to this call goes before its answer.
+    /// Outlet for messages of this call before its answer.
     pub(super) out: Arc<dyn Outlet>,
-    /// What it can be stopped by.
+    /// Name by which the call can be cancelled.
     pub(super) name: String,
 }
 
-/// An answer, ready to be sent.
+/// Answer that is ready to be sent.
 pub(super) struct Answer {
     pub(super) text: String,
-    /// The HTTP status it travels under.
+    /// HTTP status of the answer.
     pub(super) status: u16,
 }
 
@@ -75,12 +75,12 @@ impl Engine {
         })
     }
 
-    /// A number that was not given out before.
+    /// Returns an unused number.
     pub(super) fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Notes what came in, byte for byte.
+    /// Logs a received message byte for byte.
     pub(super) fn note(&self, line: &[u8]) {
         if let Some(log) = &self.log {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Why a message of this era is not for us, if it is not.
+    /// Returns why a message of this era is refused, if it is.
     pub(super) fn refuse_era(&self, message: &Incoming) -> Option<Refusal> {
         match (self.options.eras, message.era()) {
             (Eras::Modern, Era::Legacy) if message.method() == "initialize" => {
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// Tells everybody who wants to know that something changed.
+    /// Notifies all subscribers of a change.
     pub(super) fn changed(&self, scope: &Scope, uri: &str) {
         let tools = "notifications/tools/list_changed";
         let updated = "notifications/resources/updated";
@@ -121,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// Sends what changes to whoever listens, until it is stopped.
+    /// Sends changes to a subscriber until the call is cancelled.
     pub(super) async fn listen(&self, call: &Call) -> Value {
         let id: Value = serde_json::from_str(call.message.id().unwrap_or("null")).unwrap();
         let mut wanted = call.message.params()["notifications"].clone();
@@ -155,8 +155,8 @@ impl Drop for Listening<'_> {
 }
 
 impl Call {
-    /// Runs it. No answer: it was cancelled. That can happen from now on, not only once it is polled:
-    /// a client may send both at once.
+    /// Runs the call. Returns `None` if it was cancelled. A cancellation counts from now on, not only after the first
+    /// poll, because a client may send both at once.
     pub(super) fn run(self) -> impl Future<Output = Option<Answer>> + Send {
         let running = self.scope.begin(&self.name, &self.engine);
         self.run_until_stopped(running)
@@ -185,7 +185,7 @@ impl Call {
     }
 }
 
-/// The answer to a revision that nobody speaks here.
+/// Returns the answer to an unsupported revision.
 pub(super) fn unserved(requested: &Value) -> Refusal {
     let data = json!({ "supported": [Version::V2026_07_28.as_str()], "requested": requested });
     Refusal::new(Code::UNSUPPORTED_VERSION, "this revision is not served here").with_data(data)

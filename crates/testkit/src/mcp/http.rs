@@ -1,4 +1,4 @@
-//! A test server over HTTP.
+//! Test server over HTTP.
 
 pub(crate) mod body;
 mod chaos;
@@ -37,12 +37,12 @@ use session::{Session, Sessions};
 
 type Reply = Response<Body>;
 
-/// An HTTP request to the endpoint, read to its end.
+/// HTTP request to the endpoint, with its whole body.
 pub(super) struct Ask {
     method: Method,
     query: String,
     headers: HeaderMap,
-    /// What is in the body of a POST, if it is a message.
+    /// Message in the body of a POST, if any.
     message: Option<Result<Incoming, Refusal>>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Front {
     script: Mutex<Script>,
 }
 
-/// Listens and serves for as long as the process lives.
+/// Listens and serves until the process ends.
 pub(super) async fn serve(engine: Arc<Engine>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, engine.options.port)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -71,7 +71,7 @@ async fn connection(front: Arc<Front>, socket: TcpStream) {
     let _ = socket.set_nodelay(true);
     let counted = AtomicBool::new(false);
     let service = service_fn(|request| {
-        // Whoever only looks at the statistics does not change them.
+        // Requests for the statistics do not change them.
         if ["/mcp", "/sse", "/messages"].contains(&request.uri().path())
             && !counted.swap(true, Ordering::Relaxed)
         {
@@ -83,7 +83,7 @@ async fn connection(front: Arc<Front>, socket: TcpStream) {
 }
 
 impl Front {
-    /// An error cuts the connection before the answer has begun.
+    /// Routes a request. An error cuts the connection before the answer begins.
     async fn route(self: Arc<Self>, request: Request<Received>) -> io::Result<Reply> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
@@ -108,7 +108,7 @@ impl Front {
         }
     }
 
-    /// The answer of a server that behaves, but for the tricks.
+    /// Answers like a correct server, apart from the tricks.
     async fn endpoint(self: &Arc<Self>, ask: Ask, tricks: Tricks) -> Reply {
         if !checks::origin_is_local(&ask.headers) {
             return status(StatusCode::FORBIDDEN);
@@ -169,7 +169,7 @@ impl Front {
         }
     }
 
-    /// The session a request names. Legacy only.
+    /// Returns the session that a request names. Legacy only.
     fn session(&self, headers: &HeaderMap) -> Result<Arc<Session>, Refusal> {
         let bad = |what: &str| Refusal::new(Code(-32000), what).with_status(400);
         if !checks::legacy_version_is_known(&self.engine.options, headers) {
@@ -215,23 +215,23 @@ impl Front {
     }
 }
 
-/// What a script changes about an answer that is otherwise a good one.
+/// Changes of a script to an otherwise correct answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tricks {
-    /// So many notifications of so many bytes before the answer.
+    /// Number and size of notifications before the answer.
     flood: Option<(u64, usize)>,
-    /// An id that is not that of the request.
+    /// Id that differs from that of the request.
     foreign_id: Option<String>,
-    /// The answer comes twice.
+    /// Sends the answer twice.
     twice: bool,
-    /// The connection is closed after the first event, which says how long to wait.
+    /// Closes the connection after the first event, which contains this retry time.
     close: Option<Duration>,
-    /// The connection breaks in the middle of the answer.
+    /// Breaks the connection in the middle of the answer.
     cut: bool,
 }
 
 impl Tricks {
-    /// Whether they can only be played on a stream.
+    /// Returns whether they need a stream.
     fn need_a_stream(&self) -> bool {
         self.flood.is_some() || self.twice || self.close.is_some() || self.cut
     }

@@ -1,10 +1,10 @@
-//! One message as it came in.
+//! Received message.
 
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use stayput_wire::{Code, Era, meta};
 
-/// A request, a notification or an answer. Id and params are kept as they were written.
+/// Request, notification or answer. Id and params are kept as written.
 #[derive(Debug, Deserialize)]
 pub(super) struct Incoming {
     pub(super) id: Option<Box<RawValue>>,
@@ -18,13 +18,13 @@ pub(super) struct Incoming {
     parsed: Value,
 }
 
-/// What is said instead of a result.
+/// Error answer.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) code: Code,
     pub(super) message: String,
     pub(super) data: Value,
-    /// The HTTP status, where it does not follow from the code.
+    /// HTTP status, if it does not follow from the code.
     pub(super) status: Option<u16>,
 }
 
@@ -52,7 +52,7 @@ impl Incoming {
         self.method.is_some() && self.id.is_some()
     }
 
-    /// What an answer to one of our own requests says: its result, or its error.
+    /// Returns the result or error in an answer to one of our own requests.
     pub(super) fn answer(&self) -> Option<Result<Value, Value>> {
         match (&self.method, &self.result, &self.error) {
             (None, _, Some(error)) => Some(Err(error.clone())),
@@ -65,7 +65,7 @@ impl Incoming {
         &self.parsed
     }
 
-    /// The arguments of a call, byte for byte.
+    /// Returns the arguments of a call byte for byte.
     pub(super) fn raw_arguments(&self) -> &str {
         let params = self.params.as_deref().map_or("{}", RawValue::get);
         stayput_wire::span::find(params, &["arguments"]).map_or("{}", |at| &params[at])
@@ -79,7 +79,7 @@ impl Incoming {
         self.parsed["name"].as_str().filter(|_| self.method() == "tools/call")
     }
 
-    /// The era it is written in: modern requests say so in `_meta`, and only they ask to discover.
+    /// Returns the era of the message: modern requests have a version in `_meta`, or a modern method.
     pub(super) fn era(&self) -> Era {
         let says_so = !self.meta(meta::PROTOCOL_VERSION).is_null();
         let modern = ["server/discover", "subscriptions/listen"].contains(&self.method());
@@ -100,7 +100,7 @@ impl Refusal {
         Self { status: Some(status), ..self }
     }
 
-    /// The whole message that says no to the request with this id.
+    /// Returns the whole error message for the request with this id.
     pub(super) fn to_text(&self, id: Option<&str>) -> String {
         let mut error = json!({ "code": self.code.0, "message": self.message });
         if !self.data.is_null() {
@@ -110,12 +110,12 @@ impl Refusal {
     }
 }
 
-/// The whole message that answers the request with this id.
+/// Returns the whole answer to the request with this id.
 pub(super) fn answer_text(id: &str, result: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
 }
 
-/// The whole message of a notification.
+/// Returns the whole message of a notification.
 pub(super) fn notification_text(method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
 }

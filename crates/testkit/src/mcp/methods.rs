@@ -1,4 +1,4 @@
-//! Every method a test server knows, but for the tools.
+//! All methods of the test server except the tools.
 
 use serde_json::{Value, json};
 use stayput_wire::{Code, Era, Version, meta};
@@ -9,10 +9,10 @@ use super::{
     tools,
 };
 
-/// The one resource: it says how often `count` was called.
+/// The only resource. It contains the number of `count` calls.
 pub(super) const RESOURCE: &str = "test://count";
 
-/// The answer to a request.
+/// Answers a request.
 pub(super) async fn answer(call: &Call) -> Result<Value, Refusal> {
     match call.era {
         Era::Legacy => legacy(call).await,
@@ -150,7 +150,7 @@ fn server_info() -> Value {
     json!({ "name": "stayput-testserver", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// How long the result of a method may be kept, and by whom, where the protocol wants that said.
+/// Returns cache lifetime and scope of the result of a method, if the protocol requires them.
 fn caching(method: &str) -> Option<(u64, &'static str)> {
     match method {
         "server/discover"
@@ -163,7 +163,7 @@ fn caching(method: &str) -> Option<(u64, &'static str)> {
     }
 }
 
-/// One page of a list. The cursor is the number of the first entry.
+/// Returns one page of a list. The cursor is the number of the first entry.
 fn page(call: &Call, name: &str, all: Vec<Value>) -> Result<Value, Refusal> {
     let size = call.engine.options.page.unwrap_or(usize::MAX);
     let from = match &call.message.params()["cursor"] {

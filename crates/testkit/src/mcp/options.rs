@@ -1,10 +1,10 @@
-//! What a test server is told on its command line.
+//! Command line of the test server.
 
 use std::path::PathBuf;
 
 use stayput_wire::Version;
 
-/// How to use `stayput-testserver`, for whoever mistyped.
+/// Usage text of `stayput-testserver`.
 pub const USAGE: &str = "\
 stayput-testserver stdio [OPTIONS]   speak over standard input and output
 stayput-testserver http  [OPTIONS]   Streamable HTTP; prints its URL when it listens
@@ -44,62 +44,62 @@ stdio:
   --stderr-flood             much on standard error, at the start and with every message
 ";
 
-/// What the process is.
+/// Mode of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// One client, over the standard streams.
+    /// One client over stdio.
     #[default]
     Stdio,
     /// Streamable HTTP.
     Http,
-    /// HTTP with a stream of events beside it, as in 2024-11-05.
+    /// HTTP+SSE of 2024-11-05.
     Sse,
     /// No server: the test at the other end of a TCP connection is the server.
     Relay,
 }
 
-/// What the server speaks.
+/// Supported eras.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Eras {
-    /// Handshake and sessions only.
+    /// Only `initialize` and sessions.
     Legacy,
-    /// Neither handshake nor session.
+    /// Neither `initialize` nor sessions.
     Modern,
-    /// Whatever the client speaks.
+    /// The era of the client.
     #[default]
     Dual,
 }
 
-/// How answers travel over HTTP.
+/// Form of answers over HTTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Answers {
-    /// Calls of tools as a stream, everything else as one JSON document.
+    /// Tool calls as a stream, everything else as JSON.
     #[default]
     Mixed,
-    /// One JSON document; what goes beside the answer travels on the GET stream, or nowhere.
+    /// JSON only; other messages go to the GET stream, or are dropped.
     Json,
-    /// A stream, always.
+    /// Always a stream.
     Sse,
 }
 
-/// What a server does that clients have to bear.
+/// Unusual behaviour that clients have to handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quirk {
-    /// The stream of a call is closed after its first event: the client has to resume by GET.
+    /// Closes the stream of a call after its first event: the client has to resume by GET.
     CloseStream,
-    /// Events have no ids, so nothing can be resumed.
+    /// Events have no ids, so no stream can be resumed.
     NoEventIds,
-    /// GET is answered with 405.
+    /// Answers GET with 405.
     NoGet,
-    /// DELETE is answered with 405.
+    /// Answers DELETE with 405.
     NoDelete,
     /// A second GET stream replaces the first; without this it is refused with 409.
     ManyGets,
-    /// The client is asked what it did not declare that it can be asked.
+    /// Sends requests for which the client declared no capability.
     AskAnyway,
 }
 
-/// What a stdio server does wrong.
+/// Faults of a stdio server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults {
     pub(super) silent: bool,
@@ -111,7 +111,7 @@ pub(super) struct Faults {
     pub(super) stderr_flood: bool,
 }
 
-/// The command line, read.
+/// Parsed command line.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub(super) mode: Mode,
@@ -137,10 +137,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the arguments that follow the name of the program.
+    /// Parses the arguments after the name of the program.
     ///
     /// # Errors
-    /// With a sentence, if there is something that is not in [`USAGE`].
+    /// A message about an argument that is not in [`USAGE`].
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
         let mode = match arguments.next().as_deref() {
@@ -217,7 +217,7 @@ impl Options {
         self.quirks.contains(&quirk)
     }
 
-    /// The legacy revisions it speaks, the oldest first.
+    /// Returns the supported legacy revisions, the oldest first.
     pub(super) fn legacy_versions(&self) -> impl Iterator<Item = Version> {
         let newest = self.revision.clone().unwrap_or(Version::LATEST_LEGACY);
         Version::KNOWN.into_iter().filter(move |version| *version <= newest)

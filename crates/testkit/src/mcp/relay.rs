@@ -1,4 +1,4 @@
-//! A stdio server whose messages a test reads and writes itself.
+//! Stdio server whose messages a test reads and writes itself.
 
 use std::{net::Ipv4Addr, time::Duration};
 

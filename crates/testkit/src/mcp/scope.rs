@@ -1,5 +1,5 @@
-//! What a test server remembers of one client: of a stdio process, of a legacy HTTP session, or of
-//! all modern clients together.
+//! State of one client of a test server: of a stdio process, of a legacy HTTP session, or of all modern clients
+//! together.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,29 +15,29 @@ use tokio::sync::{oneshot, watch};
 
 use super::{engine::Engine, message::Incoming};
 
-/// Where messages go that are not the answer itself.
+/// Receiver of messages other than the answer.
 pub(super) trait Outlet: Send + Sync {
-    /// Sends a message, or drops it if nobody is there any more.
+    /// Sends a message, or drops it if the client is gone.
     fn send(&self, text: String);
 }
 
-/// An outlet for what nobody can be told.
+/// Outlet that drops everything.
 pub(super) struct Nowhere;
 
 impl Outlet for Nowhere {
     fn send(&self, _text: String) {}
 }
 
-/// The state that tests look at.
+/// State that tests look at.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) count: u64,
     pub(super) notes: Vec<String>,
-    /// Tools that came later.
+    /// Tools that were added later.
     pub(super) tools: Vec<String>,
     pub(super) subscriptions: BTreeSet<String>,
     pub(super) log_level: Option<String>,
-    /// Legacy: what `initialize` agreed on; none before it.
+    /// Legacy: version negotiated by `initialize`.
     pub(super) version: Option<Version>,
     pub(super) capabilities: Value,
 }
@@ -49,7 +49,7 @@ pub(super) struct Scope {
     calls: Mutex<HashMap<String, watch::Sender<bool>>>,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
-    /// Where messages go that belong to no call.
+    /// Outlet for messages outside of calls.
     pub(super) general: Arc<dyn Outlet>,
 }
 
@@ -76,7 +76,7 @@ impl Scope {
         self.asks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a call runs, under the name it can be stopped by.
+    /// Registers a running call under the name by which it can be cancelled.
     pub(super) fn begin(self: &Arc<Self>, name: &str, engine: &Arc<Engine>) -> Running {
         let (stop, stopped) = watch::channel(false);
         self.calls().insert(name.to_owned(), stop);
@@ -84,15 +84,15 @@ impl Scope {
         Running { scope, name: name.to_owned(), engine, stopped, done: false }
     }
 
-    /// Stops a call, if it still runs.
+    /// Cancels a call, if it still runs.
     pub(super) fn stop(&self, name: &str) {
         if let Some(stop) = self.calls().get(name) {
             let _ = stop.send(true);
         }
     }
 
-    /// Asks the client something in the middle of a call. Ids are small numbers, as the client's own
-    /// are: who mixes up the two directions is found out.
+    /// Sends a request to the client during a call. Ids are small numbers like the client's own, which reveals code
+    /// that mixes up the two directions.
     pub(super) async fn ask(&self, out: &dyn Outlet, method: &str, params: &Value) -> Answer {
         let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
@@ -105,7 +105,7 @@ impl Scope {
         answer.unwrap_or_else(|_| Err(Value::from("the session is over")))
     }
 
-    /// Takes a notification of the client. `notifications/test/send` has the server send the `message` in its
+    /// Processes a notification of the client. `notifications/test/send` makes the server send the `message` in its
     /// params, outside any call.
     pub(super) fn notified(&self, message: &Incoming) {
         match message.method() {
@@ -115,14 +115,14 @@ impl Scope {
         }
     }
 
-    /// Takes an answer of the client; says whether it was waited for.
+    /// Processes an answer of the client. Returns whether it was expected.
     pub(super) fn answered(&self, id: &str, answer: Answer) -> bool {
         let asked = id.parse().ok().and_then(|id: u64| self.asks().remove(&id));
         asked.is_some_and(|tell| tell.send(answer).is_ok())
     }
 }
 
-/// A call that runs. Dropped before [`Running::done`], it was cancelled, which is counted.
+/// Running call. If it is dropped before [`Running::done`], it counts as cancelled.
 pub(super) struct Running {
     scope: Arc<Scope>,
     name: String,
@@ -132,7 +132,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Waits until somebody stops the call.
+    /// Waits until the call is cancelled.
     pub(super) fn stopped(&self) -> impl Future<Output = ()> + use<> {
         let mut stopped = self.stopped.clone();
         async move {

@@ -1,4 +1,4 @@
-//! What a test server saw, counted for the whole process.
+//! Counters of a test server for the whole process.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-/// Counters by name. They come up when they are first counted; the ones below are always there.
+/// Counters by name. A counter appears when it is first used; the ones below always exist.
 #[derive(Debug)]
 pub(super) struct Stats(Mutex<Counters>);
 
@@ -18,7 +18,7 @@ struct Counters {
     tools: BTreeMap<String, u64>,
 }
 
-/// What tests ask for, so that a zero is a number and not an absence.
+/// Counters that tests read, so that zero is a number and not an absence.
 const ALWAYS: [&str; 10] = [
     "answers",
     "calls",
@@ -54,12 +54,12 @@ impl Stats {
         }
     }
 
-    /// Counts a call of a tool.
+    /// Counts a tool call.
     pub(super) fn tool(&self, name: &str) {
         *self.lock().tools.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// All of it: the plain counters, and `methods` and `tools` with a counter per name.
+    /// Returns all counters: the plain ones, and `methods` and `tools` with a counter per name.
     pub(super) fn to_json(&self) -> Value {
         let counters = self.lock();
         let mut all = Map::new();

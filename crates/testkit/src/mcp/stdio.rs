@@ -1,4 +1,4 @@
-//! A test server over standard input and output.
+//! Test server over stdio.
 
 use std::{
     io::Write,
@@ -22,11 +22,11 @@ use super::{
     scope::{Outlet, Scope},
 };
 
-/// How much a flood writes at the start, and with every message: more than a pipe holds.
+/// Bytes of a flood at the start, and with every message: more than a pipe holds.
 const FLOOD: usize = 4 << 20;
 const FLOOD_MORE: usize = 256 << 10;
 
-/// Standard output: one line per message, in the order they were sent.
+/// Standard output: one line per message, in order.
 struct Output(mpsc::UnboundedSender<String>);
 
 impl Outlet for Output {
@@ -39,12 +39,12 @@ struct Front {
     engine: Arc<Engine>,
     out: Arc<dyn Outlet>,
     legacy: Arc<Scope>,
-    /// With `--lock-era`, the era of the first request.
+    /// Era of the first request, with `--lock-era`.
     locked: std::sync::OnceLock<Era>,
     spoke: AtomicBool,
 }
 
-/// Serves until the client closes our input.
+/// Serves until the client closes standard input.
 pub(super) async fn serve(engine: Arc<Engine>) {
     let (send, mut lines) = mpsc::unbounded_channel::<String>();
     let rubbish = engine.options.faults.rubbish;
@@ -74,7 +74,7 @@ pub(super) async fn serve(engine: Arc<Engine>) {
         std::future::pending::<()>().await;
     }
     drop(front);
-    // What was answered before the end is still to be written; what still runs is not waited for.
+    // Finished answers are still written; running calls are not awaited.
     let _ = tokio::time::timeout(std::time::Duration::from_millis(100), writer).await;
 }
 
@@ -147,7 +147,7 @@ impl Front {
         });
     }
 
-    /// One line as long as `--long-line` says, before the first answer.
+    /// Writes one line of the length of `--long-line` before the first answer.
     fn speak_long(&self) {
         let bytes = self.engine.options.faults.long_line;
         if bytes > 0 && !self.spoke.swap(true, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A test server over HTTP, as a child of the test.
+//! Test server over HTTP as a child of the test.
 
 use std::{
     io::{BufRead, BufReader},
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::client;
 
-/// A running `stayput-testserver http` or `sse`. Dropped, it is killed with its process group; it also
-/// ends when the test that started it is killed.
+/// Running `stayput-testserver http` or `sse`. Dropping it kills its process group; it also ends when its test is
+/// killed.
 #[derive(Debug)]
 pub struct TestServer {
     program: &'static str,
@@ -23,17 +23,17 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Streamable HTTP, with these options of the program.
+    /// Starts a Streamable HTTP server with these options of the program.
     pub async fn http(options: &[&str]) -> Self {
         Self::start("stayput-testserver", &[&["http"], options].concat()).await
     }
 
-    /// HTTP+SSE of 2024-11-05, with these options of the program.
+    /// Starts an HTTP+SSE server of 2024-11-05 with these options of the program.
     pub async fn sse(options: &[&str]) -> Self {
         Self::start("stayput-testserver", &[&["sse"], options].concat()).await
     }
 
-    /// The server of the conformance suite, which has neither statistics nor scripts.
+    /// Starts the server of the conformance suite, which has neither statistics nor scripts.
     #[cfg(feature = "conformance")]
     pub async fn conformance() -> Self {
         Self::start("stayput-conformance-server", &[]).await
@@ -61,31 +61,31 @@ impl TestServer {
         assert!(self.url.starts_with("http://"), "{command:?} did not come up");
     }
 
-    /// Where it is.
+    /// Returns its URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The port it listens on.
+    /// Returns its port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.url.rsplit(':').next().and_then(|rest| rest.split('/').next()?.parse().ok()).unwrap()
     }
 
-    /// The process.
+    /// Returns its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
 
-    /// What it saw since it was started; see `GET /stats`.
+    /// Returns its counters since its start; see `GET /stats`.
     pub async fn stats(&self) -> Value {
         let url = format!("http://127.0.0.1:{}/stats", self.port());
         client::send(Method::GET, &url, &[], "").await.unwrap().json().await
     }
 
-    /// One of the counters of [`TestServer::stats`], by its name or by a path such as `tools/count`.
+    /// Returns one of the counters of [`TestServer::stats`], by its name or by a path such as `tools/count`.
     pub async fn counted(&self, name: &str) -> u64 {
         let stats = self.stats().await;
         let found = match name.split_once('/') {
@@ -96,7 +96,7 @@ impl TestServer {
         found.as_u64().unwrap_or(0)
     }
 
-    /// Sets what goes wrong from now on; an empty list is nothing.
+    /// Sets the faults from now on; an empty list removes them.
     pub async fn script(&self, script: &Value) {
         let url = format!("http://127.0.0.1:{}/script", self.port());
         let answer = client::send(Method::POST, &url, &[], script.to_string()).await.unwrap();
@@ -105,7 +105,7 @@ impl TestServer {
         assert!(status.is_success(), "{}", String::from_utf8_lossy(&said));
     }
 
-    /// Kills it without a warning.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             signal_group(&child, Signal::KILL);
@@ -113,19 +113,19 @@ impl TestServer {
         }
     }
 
-    /// Kills it, if it still runs, and starts it again on the same port with nothing remembered.
+    /// Kills it, if it still runs, and starts it again on the same port without its state.
     pub async fn restart(&mut self) {
         let port = self.port();
         self.kill();
         self.run(port).await;
     }
 
-    /// Lets it hang: connections stay open, nothing answers. Until [`TestServer::wake`].
+    /// Freezes it until [`TestServer::wake`]: connections stay open, but get no answer.
     pub fn freeze(&self) {
         signal_group(self.child.as_ref().unwrap(), Signal::STOP);
     }
 
-    /// Lets it go on after [`TestServer::freeze`].
+    /// Resumes it after [`TestServer::freeze`].
     pub fn wake(&self) {
         signal_group(self.child.as_ref().unwrap(), Signal::CONT);
     }

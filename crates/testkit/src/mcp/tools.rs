@@ -1,4 +1,4 @@
-//! The tools of a test server.
+//! Tools of the test server.
 
 mod asking;
 mod process;
@@ -9,7 +9,7 @@ use stayput_wire::Code;
 
 use super::{engine::Call, message::Refusal, options::Options};
 
-/// Every tool, as `tools/list` tells it, and what more there is by choice.
+/// Returns every tool for `tools/list`, including the configured ones.
 pub(super) fn listed(options: &Options, grown: &[String]) -> Vec<Value> {
     let mut all = list();
     all.extend(
@@ -23,7 +23,7 @@ pub(super) fn listed(options: &Options, grown: &[String]) -> Vec<Value> {
     all
 }
 
-/// Every tool that is always there, always in this order.
+/// Returns the built-in tools, always in this order.
 pub(super) fn list() -> Vec<Value> {
     let mut all = vec![
         tool("count", "Adds one and says the number.", &json!({})),
@@ -75,7 +75,7 @@ fn tool(name: &str, description: &str, properties: &Value) -> Value {
     })
 }
 
-/// A tool that changes nothing.
+/// Returns a read-only tool.
 fn reading(name: &str, description: &str, properties: &Value) -> Value {
     let mut tool = tool(name, description, properties);
     tool["annotations"] = json!({ "readOnlyHint": true });
@@ -139,19 +139,19 @@ fn header(call: &Call, arguments: &Value) -> Value {
     structured(value.as_deref().unwrap_or_default(), &json!({ "value": value }))
 }
 
-/// A result of one text.
+/// Returns a result of one text.
 fn text(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }] })
 }
 
-/// A result of one text, and the same as JSON.
+/// Returns a result of one text, and the same as JSON.
 fn structured(said: &str, structure: &Value) -> Value {
     let mut result = text(said);
     result["structuredContent"] = structure.clone();
     result
 }
 
-/// A result that says that the tool failed.
+/// Returns a result of a failed tool.
 fn failure(why: &str) -> Value {
     let mut result = text(why);
     result["isError"] = true.into();

@@ -1,4 +1,4 @@
-//! What the official conformance suite says about a server.
+//! Results of the official conformance suite for a server.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -6,23 +6,23 @@ use serde_json::Value;
 
 use super::conformance;
 
-/// What the conformance suite says about a server.
+/// Results of the conformance suite for a server.
 #[derive(Debug)]
 pub struct Verdict {
-    /// How many checks passed.
+    /// Number of passed checks.
     pub passed: u32,
-    /// How many did not.
+    /// Number of failed checks.
     pub failed: u32,
-    /// What each check came to, by its scenario and name. What the suite only remarks on is left out.
+    /// Outcomes of each check, by scenario and name. Informational ones are left out.
     pub checks: BTreeMap<String, Vec<String>>,
-    /// All it said.
+    /// Whole output.
     pub report: String,
 }
 
 /// Runs the server part of the conformance suite against a URL, with the requirements of a revision.
 #[must_use]
 pub fn judge(url: &str, revision: &str) -> Verdict {
-    // Else it leaves a folder where it is run.
+    // Otherwise it leaves a folder in the current directory.
     let folder = crate::server::folder();
     let mut suite = conformance().command();
     suite.args(["server", "--url", url, "--requirements", revision]);
@@ -37,7 +37,7 @@ pub fn judge(url: &str, revision: &str) -> Verdict {
     Verdict { passed, failed, checks: checks(folder.path()), report }
 }
 
-/// The checks of all scenarios: a folder for each, named after it and the time it was run at.
+/// Reads the checks of all scenarios: a folder for each, named after the scenario and its time.
 fn checks(folder: &Path) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for scenario in fs::read_dir(folder).unwrap().filter_map(Result::ok) {

@@ -1,4 +1,4 @@
-//! Stories in which all happens at once.
+//! Concurrent stories.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use stayput_core::{
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const KEYS: usize = 3;
 
-/// What one task does, on whatever session has the key right now.
+/// Operation of a task, on the session that currently has the key.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Open,
@@ -32,20 +32,20 @@ enum Act {
     Touch,
 }
 
-/// What must add up in the end.
+/// Totals that must match in the end.
 #[derive(Debug)]
 struct Ledger {
-    /// Per key, the generations that inserts were given.
+    /// Generations that inserts got, per key.
     generations: Mutex<BTreeMap<usize, Vec<Generation>>>,
-    /// Per session, the updates that were acknowledged.
+    /// Acknowledged updates, per session.
     counts: Mutex<BTreeMap<SessionId, u64>>,
     inserted: AtomicUsize,
     ended: AtomicUsize,
-    /// Which holder has the session that all of them want; 0 is nobody.
+    /// Holder of the session that all of them claim; 0 is none.
     held: AtomicUsize,
 }
 
-/// Lets `tasks` tasks of two holders act on a few keys at the same time.
+/// Lets `tasks` tasks of two holders act on a few keys concurrently.
 ///
 /// The store must be empty.
 pub async fn all_at_once(store: Arc<dyn Store>, tasks: usize, acts: usize) {
@@ -152,13 +152,13 @@ impl Actor {
         let state = State::new(self.store.clone(), session.id, None, StateLimits::default());
         match state.update("count", |count: &mut u64| *count += 1).await {
             Ok(()) => *self.ledger.counts.lock().unwrap().entry(session.id).or_default() += 1,
-            // It ended meanwhile.
+            // The session ended meanwhile.
             Err(stayput_core::StateError::Store(StoreError::Missing)) => {}
             Err(other) => panic!("{other:?}"),
         }
     }
 
-    /// Whoever claims is alone until it releases.
+    /// Claims the session, and checks that the holder is alone until it releases it.
     async fn claim(&self) {
         match self.store.claim(self.wanted, self.lease).await {
             Ok(_) => {

@@ -1,4 +1,4 @@
-//! Stories that are told step by step.
+//! Sequential stories.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::model::{Model, No, STATE_LIMIT, Session};
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// One step. Sessions are counted from the latest one back, so that steps tend to meet.
+/// One step. Sessions are counted from the latest one back, so that steps tend to use the same ones.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Insert {
@@ -63,7 +63,7 @@ pub(super) enum Step {
         session: usize,
         by: usize,
     },
-    /// The holder dies and comes back under a new lease.
+    /// The holder dies and returns under a new lease.
     Die {
         holder: usize,
     },
@@ -77,7 +77,7 @@ pub(super) enum Step {
     Look,
 }
 
-/// What a writer believes to be there.
+/// Value that a writer expects.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Saw {
     Anything,
@@ -123,7 +123,7 @@ pub(super) fn story() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(), 1..60)
 }
 
-/// A story on its way: the store, the model, and who is who in both.
+/// Running story: the store, the model, and the mapping between them.
 struct Teller<'a> {
     store: &'a Arc<dyn Store>,
     model: Model,
@@ -132,11 +132,11 @@ struct Teller<'a> {
     leases: Vec<Lease>,
     current: [usize; 2],
     now: Timestamp,
-    /// Which step it is.
+    /// Number of the current step.
     count: usize,
 }
 
-/// Tells a story to a store and to the model, and compares. Leaves the store empty.
+/// Runs a story on a store and on the model, and compares. Leaves the store empty.
 pub(super) async fn tell(store: &Arc<dyn Store>, story: &[Step]) {
     empty(store).await;
     let mut leases = Vec::new();
@@ -163,7 +163,7 @@ pub(super) async fn tell(store: &Arc<dyn Store>, story: &[Step]) {
     }
 }
 
-/// Forgets what is left of another story, which may have failed half-way.
+/// Removes the remains of another story, which may have failed midway.
 async fn empty(store: &Arc<dyn Store>) {
     for record in store.list(None, None, 1_000).await.unwrap() {
         store.remove(record.id, record.holder).await.unwrap();
@@ -181,7 +181,7 @@ impl Teller<'_> {
         (number, number.map(|number| self.leases[number]))
     }
 
-    /// The store's no in the words of the model.
+    /// Converts an error of the store to one of the model.
     fn no(&self, error: &StoreError) -> No {
         match error {
             StoreError::Taken { by } => {
@@ -269,7 +269,7 @@ impl Teller<'_> {
         }
     }
 
-    /// What the store has, if it has it.
+    /// Returns the record in the store, if any.
     async fn read(&self, at: usize) -> Option<Record> {
         self.store.load(self.records[at].id).await.unwrap()
     }
@@ -469,7 +469,7 @@ impl Teller<'_> {
         assert_eq!(purged, expected);
     }
 
-    /// Compares all that can be seen.
+    /// Compares everything that is visible.
     async fn look(&self) {
         let mut live = Vec::new();
         for (at, session) in self.model.sessions.iter().enumerate() {

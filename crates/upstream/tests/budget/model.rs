@@ -1,4 +1,4 @@
-//! Random admissions, cancellations and ends, against a model that only counts.
+//! Random admissions, cancellations and ends, checked against a counting model.
 
 use std::sync::Mutex;
 
@@ -15,11 +15,11 @@ enum Step {
         process: bool,
     },
     Cancel(usize),
-    /// The link is gone.
+    /// The link has ended.
     End(usize),
-    /// The link is not in use any more, and may be recycled.
+    /// The link is no longer in use, and may be evicted.
     Rest(usize),
-    /// What is being recycled is gone.
+    /// All evictions are finished.
     Gone,
     Memory(u64),
 }
@@ -36,7 +36,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..80)
 }
 
-/// Three owners, and nobody.
+/// Three owners, and none.
 const PAYERS: usize = 4;
 
 const LIMITS: Limits = Limits {
@@ -47,7 +47,7 @@ const LIMITS: Limits = Limits {
     wait: std::time::Duration::from_secs(60),
 };
 
-/// A link that there is.
+/// Live link.
 struct Live {
     permit: Permit,
     process: bool,
@@ -131,7 +131,7 @@ impl World<'_> {
         }
     }
 
-    /// Looks at all who wait, in the order in which they came, and takes what they were given.
+    /// Polls all waiting requests in order of arrival, and takes what was granted.
     fn settle(&mut self) {
         let mut at = 0;
         while at < self.line.len() {
@@ -149,7 +149,7 @@ impl World<'_> {
         }
     }
 
-    /// Processes and links of all, or of one owner.
+    /// Counts processes and links of all owners, or of one.
     fn count(&self, of: Option<&Owner>) -> (usize, usize) {
         let (idle, leaving) =
             (self.resting.idle.lock().unwrap(), self.resting.leaving.lock().unwrap());
@@ -205,7 +205,7 @@ fn run(steps: &[Step]) {
         world.settle();
         world.check();
     }
-    // When all links end one after the other, everybody gets a turn.
+    // If all links end one after the other, every request is served.
     for _ in 0..steps.len() + 1 {
         world.step(&Step::Rest(0));
         world.settle();
@@ -220,9 +220,9 @@ fn run(steps: &[Step]) {
     assert_eq!(budget.used(), Used::default());
 }
 
-/// A case that was forgotten once.
+/// Regression: this case was once forgotten.
 #[test]
-fn who_waits_for_memory_and_for_its_owner_is_served() {
+fn request_that_waits_for_memory_and_its_owner_is_served() {
     let admit = |payer, process| Step::Admit { payer, process };
     let (link, process) = (|payer| admit(payer, false), |payer| admit(payer, true));
     use Step::{End, Memory, Rest};
@@ -260,15 +260,15 @@ proptest! {
         ..ProptestConfig::with_cases(2048)
     })]
 
-    /// Invariant 6, design §4.2: no cap is passed, no place is lost, and an owner's line is a line.
+    /// Invariant 6, design §4.2: no cap is exceeded, no place is lost, and each owner is served in order.
     #[test]
-    fn places_are_neither_lost_nor_given_twice(steps in steps()) {
+    fn places_are_neither_lost_nor_granted_twice(steps in steps()) {
         run(&steps);
     }
 
     /// While two owners wait for the same, neither is served twice before the other.
     #[test]
-    fn turns_are_taken(
+    fn owners_are_served_alternately(
         arrivals in vec((0..3usize, 0..3usize), 1..40),
         ends in vec(0..64usize, 120),
     ) {
@@ -276,7 +276,7 @@ proptest! {
     }
 }
 
-/// One round: some arrive, one place comes back. Only processes, so all wait for the same.
+/// Runs rounds in which some requests arrive and one place is freed. All are processes, so all wait for the same.
 fn turns(arrivals: &[(usize, usize)], ends: &[usize]) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -288,7 +288,7 @@ fn turns(arrivals: &[(usize, usize)], ends: &[usize]) {
     let (budget, resting, owners) = (&budget, &resting, &owners);
     let mut world =
         World { budget, owners, resting, live: Vec::new(), line: Vec::new(), memory: 0 };
-    // How often each owner was served since each other one began to wait or was served last.
+    // How often each owner was served since each other one began to wait or was last served.
     let mut served = [[0usize; 3]; 3];
     for (round, end) in ends.iter().enumerate() {
         if let Some((payer, count)) = arrivals.get(round) {

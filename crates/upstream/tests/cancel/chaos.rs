@@ -1,4 +1,4 @@
-//! Everything at once, at random, many times.
+//! All operations at once, at random, many times.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Numbers that look random and are the same again for the same seed.
+/// Pseudo-random numbers, reproducible by seed.
 struct Dice(u64);
 
 impl Dice {
@@ -39,15 +39,15 @@ impl Dice {
     }
 }
 
-/// Which state it is: of a server, in a session, in one of its lives, on a generation.
+/// Identity of a state: server, session, incarnation of the session, generation.
 type State = (usize, usize, u64, Generation);
 
-/// In which process each state was seen, and how far it had counted.
+/// Process of each state, and its last count.
 #[derive(Default)]
 struct Seen(Mutex<HashMap<State, (u32, u64)>>);
 
 impl Seen {
-    /// A count is of one process, and only goes up.
+    /// Checks that each count belongs to one process and only increases.
     fn count(&self, of: State, pid: u32, count: u64) {
         let mut seen = self.0.lock().unwrap();
         for (other, (held, _)) in seen.iter() {
@@ -67,7 +67,7 @@ struct World {
     links: Links,
     servers: Vec<Server>,
     places: Vec<LinkOwner>,
-    /// How often each session ended: what comes after is another life.
+    /// Number of ends of each session. Each end begins a new incarnation.
     lives: Mutex<HashMap<usize, u64>>,
     seen: Seen,
     token: String,
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Opens, counts, and looks whose state that was.
+    /// Opens a link, counts, and checks which state that was.
     async fn count(&self, server: usize, session: usize) {
         let life = self.life(session);
         let opened = try_open(&self.links, &self.servers[server], &self.places[session]).await;
@@ -163,7 +163,7 @@ impl World {
             Ok((text(&count), text(&stats.answer().await?)))
         };
         let answers: Result<_, stayput_upstream::CallError> = answers.await;
-        // Whoever was ended meanwhile does not know in which life he was.
+        // If the session ended meanwhile, the incarnation of the answer is unknown.
         if let Ok((count, stats)) = answers
             && life == self.life(session)
         {
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// A call that is given up in the middle.
+    /// Starts a call and drops it before its end.
     async fn slow(&self, server: usize, session: usize, millis: u64) {
         let opened = try_open(&self.links, &self.servers[server], &self.places[session]).await;
         let Ok(link) = opened else { return };
@@ -201,7 +201,7 @@ impl World {
         assert!(kept.is_empty(), "seed {}: {kept}", self.seed);
     }
 
-    /// What may go wrong.
+    /// Accepts the errors that are expected.
     fn excuse(&self, error: &LinkOpenError) {
         let expected = matches!(
             error,
@@ -232,9 +232,9 @@ async fn chaos(seed: u64) {
 }
 
 /// R019, R034, E01, E02, E13, E20, E22, invariants 3, 4, 6. `STAYPUT_TEST_SEED` repeats a run, or the first of
-/// `STAYPUT_TEST_SEEDS` of them.
+/// `STAYPUT_TEST_SEEDS` runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_use_keeps_every_state_apart_and_leaves_nothing() {
+async fn random_use_isolates_states_and_leaves_nothing() {
     let _alone = ALONE.lock().await;
     let number = |name: &str| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
     let first = number("STAYPUT_TEST_SEED");

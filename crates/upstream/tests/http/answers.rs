@@ -1,4 +1,4 @@
-//! Answers that come, come slowly, or are too large.
+//! Complete, slow and oversized responses.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::kit::{Peer, Server, client, fetch, get, post, text};
 const SHORT: Duration = Duration::from_millis(50);
 
 #[tokio::test]
-async fn a_request_arrives_as_it_was_given_and_so_does_its_answer() {
+async fn request_and_response_arrive_unchanged() {
     let server = Server::new(|_, peer| {
         peer.answer("201 Created", "Mcp-Session-Id: abc\r\nX-Two: 1\r\nX-Two: 2\r\n", "{\"id\":1}")
     });
@@ -39,7 +39,7 @@ async fn a_request_arrives_as_it_was_given_and_so_does_its_answer() {
 }
 
 #[tokio::test]
-async fn an_empty_post_says_that_it_is_empty() {
+async fn empty_post_has_a_content_length() {
     let server = Server::new(|_, peer| peer.answer("202 Accepted", "", ""));
     let client = client();
     let response = client.send(post(server.target("/"), "")).await.unwrap();
@@ -50,9 +50,9 @@ async fn an_empty_post_says_that_it_is_empty() {
     assert_eq!(seen[1].header("content-length"), None);
 }
 
-/// R120: an event is there when the server has sent it, not when the stream ends.
+/// R120: an event is available when the server has sent it, not when the stream ends.
 #[tokio::test]
-async fn events_come_one_by_one() {
+async fn events_arrive_one_by_one() {
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let told = std::sync::Mutex::new(told);
     let server = Server::new(move |_, peer| {
@@ -60,7 +60,7 @@ async fn events_come_one_by_one() {
         peer.say("Transfer-Encoding: chunked\r\n\r\n")?;
         for event in ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"] {
             peer.chunk(event)?;
-            // The next one waits until this one was read.
+            // The server sends the next event after this one was read.
             let _ = told.lock().unwrap().recv();
         }
         peer.say("0\r\nX-Trailer: no\r\n\r\n")
@@ -75,7 +75,7 @@ async fn events_come_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_chunk_that_was_not_waited_for_is_not_lost() {
+async fn chunk_survives_a_dropped_read() {
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let told = std::sync::Mutex::new(told);
     let server = Server::new(move |_, peer| {
@@ -111,7 +111,7 @@ async fn a_chunk_that_was_not_waited_for_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_body_that_says_it_is_too_large_is_not_waited_for() {
+async fn body_that_announces_too_much_is_refused() {
     let server = Server::new(|_, peer| {
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n")?;
         peer.until_closed()
@@ -130,10 +130,10 @@ async fn a_body_that_says_it_is_too_large_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_body_that_turns_out_to_be_too_large_is_left() {
+async fn body_that_exceeds_the_limit_is_abandoned() {
     let server = Server::new(|_, peer| {
         peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
-        // It never ends, so only the limit can end it.
+        // The body never ends, so only the limit can end it.
         loop {
             peer.chunk(&"x".repeat(400))?;
         }
@@ -145,7 +145,7 @@ async fn a_body_that_turns_out_to_be_too_large_is_left() {
 }
 
 #[tokio::test]
-async fn a_body_may_be_as_large_as_the_limit() {
+async fn body_may_be_as_large_as_the_limit() {
     let server = Server::new(|seen, peer| {
         let body = "x".repeat(300_000);
         if seen.target == "/length" {
@@ -164,9 +164,9 @@ async fn a_body_may_be_as_large_as_the_limit() {
     }
 }
 
-/// Invariant 2: what was written may have been executed.
+/// Invariant 2: a request that was written may have run.
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_not_waited_for() {
+async fn server_that_does_not_answer_times_out() {
     let server = Server::new(|_, peer| peer.until_closed());
     let request = Request { first_byte: SHORT, ..post(server.target("/mcp?key=s3cret"), "{}") };
     let error = client().send(request).await.unwrap_err();
@@ -179,7 +179,7 @@ async fn a_server_that_does_not_answer_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_stream_that_falls_silent_is_not_waited_for() {
+async fn silent_stream_times_out() {
     let server = Server::new(|_, peer| {
         peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
         peer.chunk("one")?;
@@ -195,9 +195,9 @@ async fn a_stream_that_falls_silent_is_not_waited_for() {
     super::kit::until(|| server.open() == 0).await;
 }
 
-/// Who looks after other things meanwhile does not make a silent stream live for ever.
+/// Repeated reads with other work in between do not extend the idle timeout.
 #[tokio::test]
-async fn a_wait_that_is_begun_again_is_still_the_same_wait() {
+async fn dropped_read_does_not_restart_the_idle_timeout() {
     let server = Server::new(|_, peer| {
         peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
         peer.until_closed()
@@ -218,7 +218,7 @@ async fn a_wait_that_is_begun_again_is_still_the_same_wait() {
 }
 
 #[tokio::test]
-async fn a_time_that_never_comes_is_no_limit() {
+async fn maximum_duration_means_no_timeout() {
     let server = Server::new(|_, peer| peer.json("{}"));
     let (first_byte, idle) = (Duration::MAX, Duration::MAX);
     let request = Request { first_byte, idle, ..get(server.target("/")) };
@@ -226,7 +226,7 @@ async fn a_time_that_never_comes_is_no_limit() {
 }
 
 #[tokio::test]
-async fn a_request_that_would_lie_about_its_length_is_refused() {
+async fn request_with_its_own_length_header_is_refused() {
     let server = Server::new(|_, peer| peer.json("{}"));
     for name in ["content-length", "transfer-encoding"] {
         let mut request = post(server.target("/"), "{}");
@@ -241,7 +241,7 @@ async fn a_request_that_would_lie_about_its_length_is_refused() {
     assert_eq!(server.accepted(), 0);
 }
 
-/// E36, invariant 8: credentials of a URL are sent as a header and shown nowhere.
+/// E36, invariant 8: credentials of a URL are sent as a header and appear in no output.
 #[tokio::test]
 async fn credentials_of_a_url_are_sent_and_not_shown() {
     let server = Server::new(|_, peer| peer.json("{}"));
@@ -264,9 +264,9 @@ async fn credentials_of_a_url_are_sent_and_not_shown() {
     assert_eq!(seen[1].header("authorization"), Some("Bearer s3cret"));
 }
 
-/// The head of an answer is bounded.
+/// The head of a response is limited.
 #[tokio::test]
-async fn a_head_without_end_is_not_read_to_its_end() {
+async fn endless_head_is_refused() {
     let server = Server::new(|_, peer| {
         peer.say("HTTP/1.1 200 OK\r\n")?;
         for number in 0..1_000_000 {

@@ -1,4 +1,4 @@
-//! Connections that do not come about or break, and whether the request can have been executed.
+//! Connections that fail or break, and whether the request can have run.
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
@@ -21,7 +21,7 @@ fn closed_port() -> SocketAddr {
 
 /// Invariant 2.
 #[tokio::test]
-async fn what_found_no_server_was_not_sent() {
+async fn request_without_a_server_was_not_sent() {
     let address = closed_port();
     let url = format!("http://ann:s3cret@{address}/mcp?key=s3cret");
     let error = client().send(post(Target::parse(&url).unwrap(), "{}")).await.unwrap_err();
@@ -35,15 +35,15 @@ async fn what_found_no_server_was_not_sent() {
 
 /// Invariant 2.
 #[tokio::test]
-async fn what_found_no_host_was_not_sent() {
+async fn request_without_a_host_was_not_sent() {
     let target = Target::parse("http://no-such-host.invalid/").unwrap();
     let error = client().send(post(target, "{}")).await.unwrap_err();
-    // Who answers such a question, and when, is up to the network here.
+    // The resolver of this network decides how and when the name fails.
     assert_eq!(error.delivery(), Delivery::NotSent);
     assert!(error.to_string().starts_with("http://no-such-host.invalid c"), "{error}");
 }
 
-/// A listener whose queue is full: it takes no more connections and does not refuse them.
+/// Listener with a full queue: it neither accepts nor refuses connections.
 struct Full {
     address: SocketAddr,
     _socket: OwnedFd,
@@ -69,7 +69,7 @@ impl Full {
 
 /// Invariant 2.
 #[tokio::test]
-async fn what_got_no_connection_in_time_was_not_sent() {
+async fn request_that_times_out_while_connecting_was_not_sent() {
     let full = Full::new();
     let short = ClientSettings { connect: Duration::from_millis(100), ..settings() };
     let client = Client::new(&short).unwrap();
@@ -77,7 +77,7 @@ async fn what_got_no_connection_in_time_was_not_sent() {
     assert_eq!(error.kind(), HttpErrorKind::Timeout(Phase::Connect));
     assert_eq!(error.delivery(), Delivery::NotSent);
 
-    // The other limit can be the shorter one.
+    // The other timeout can be the shorter one.
     let client = Client::new(&settings()).unwrap();
     let request = Request { first_byte: Duration::from_millis(100), ..post(full.target(), "{}") };
     let error = client.send(request).await.unwrap_err();
@@ -85,15 +85,15 @@ async fn what_got_no_connection_in_time_was_not_sent() {
     assert_eq!(error.delivery(), Delivery::NotSent);
 }
 
-/// Invariant 2: the limit is for all steps, not for the first alone.
+/// Invariant 2: the connect timeout covers all steps, not only TCP.
 #[tokio::test]
-async fn what_got_no_further_than_tcp_was_not_sent() {
+async fn request_that_times_out_after_tcp_was_not_sent() {
     let silent = Server::new(|_, peer| peer.until_closed());
     let url = format!("https://{}/", silent.address);
     let short = ClientSettings { connect: Duration::from_millis(100), ..settings() };
     let proxy = Proxy::Url { url: silent.target("/"), except: "127.0.0.1".to_owned() };
     let client = Client::new(&ClientSettings { proxy, ..short }).unwrap();
-    // The first one is a server that never begins TLS, the second one is behind a silent proxy.
+    // The first is a server that never begins TLS, the second is behind a silent proxy.
     for url in [url.as_str(), "https://server.test/"] {
         let error = client.send(post(Target::parse(url).unwrap(), "{}")).await.unwrap_err();
         assert_eq!(error.kind(), HttpErrorKind::Timeout(Phase::Connect));
@@ -103,9 +103,9 @@ async fn what_got_no_further_than_tcp_was_not_sent() {
     until(|| silent.open() == 0).await;
 }
 
-/// Invariant 2: written is written, however the connection ends.
+/// Invariant 2: a written request may have run, however the connection ends.
 #[tokio::test]
-async fn what_got_no_answer_may_have_been_executed() {
+async fn request_without_an_answer_may_have_run() {
     let server = Server::new(|seen, peer| match seen.target.as_str() {
         "/reset" => peer.reset(),
         "/garbage" => {
@@ -130,7 +130,7 @@ async fn what_got_no_answer_may_have_been_executed() {
 
 /// Invariant 2.
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
+async fn truncated_response_is_an_error() {
     let server = Server::new(|seen, peer| {
         match seen.target.as_str() {
             "/chunked" => {
@@ -157,9 +157,9 @@ async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
     assert_eq!(server.seen().len(), 4);
 }
 
-/// Invariant 6: the server learns that nobody listens any more.
+/// Invariant 6: the closed connection shows the server that the client is gone.
 #[tokio::test]
-async fn a_body_that_is_dropped_closes_its_connection() {
+async fn dropped_body_closes_its_connection() {
     let server = Server::new(|_, peer| {
         peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
         peer.chunk("one")?;
@@ -175,7 +175,7 @@ async fn a_body_that_is_dropped_closes_its_connection() {
 
 /// Invariant 6.
 #[tokio::test]
-async fn a_send_that_is_dropped_closes_its_connection() {
+async fn dropped_send_closes_its_connection() {
     let server = Server::new(|_, peer| peer.until_closed());
     let client = client();
     {
@@ -190,9 +190,9 @@ async fn a_send_that_is_dropped_closes_its_connection() {
     assert_eq!(server.seen().len(), 1);
 }
 
-/// Invariant 6: nobody goes on connecting for a caller that is gone.
+/// Invariant 6: a dropped send does not connect in the background.
 #[tokio::test]
-async fn a_send_that_is_dropped_stops_connecting() {
+async fn dropped_send_stops_connecting() {
     let full = Full::new();
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let patient = ClientSettings { connect: Duration::from_secs(600), ..settings() };
@@ -208,9 +208,9 @@ async fn a_send_that_is_dropped_stops_connecting() {
     until(|| tasks() == before).await;
 }
 
-/// R123: a connection belongs to the client and not to the runtime of who asked first.
+/// R123: a connection belongs to the client, not to the runtime of its first caller.
 #[test]
-fn a_connection_outlives_the_runtime_that_asked_for_it() {
+fn connection_outlives_the_runtime_that_asked_for_it() {
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let told = std::sync::Mutex::new(told);
     let server = Server::new(move |_, peer| {
@@ -225,7 +225,7 @@ fn a_connection_outlives_the_runtime_that_asked_for_it() {
     let client = Client::new(&settings).unwrap();
 
     let response = single().block_on(client.send(get(server.target("/")))).unwrap();
-    // The runtime that asked is gone.
+    // The runtime of the first caller is gone.
     tell.send(()).unwrap();
     assert_eq!(single().block_on(text(response)), "{}");
 

@@ -1,5 +1,5 @@
-//! Servers that do what a test says, on threads of their own: nothing of them runs where the client
-//! does, so what is counted there is the client's.
+//! Scripted servers on separate threads. No part of them runs in the runtime of the client, so the tasks counted there
+//! are the client's.
 
 use std::{
     io::{self, Read, Write},
@@ -15,19 +15,17 @@ use std::{
 use http::{HeaderMap, Method};
 use stayput_upstream::http::{Client, ClientSettings, HttpError, Proxy, Request, Response, Target};
 
-/// Far more than anything here takes.
+/// Timeout far above the duration of any test here.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// A request as it arrived.
+/// Received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// The method.
     pub(crate) method: String,
-    /// What stands after it.
+    /// Request target.
     pub(crate) target: String,
-    /// All headers, as they were written.
+    /// All headers as received.
     pub(crate) head: String,
-    /// The body.
     pub(crate) body: String,
 }
 
@@ -41,7 +39,7 @@ impl Seen {
 pub(crate) trait Bytes: Read + Write + Send {}
 impl<T: Read + Write + Send> Bytes for T {}
 
-/// The other side of a connection.
+/// Server side of a connection.
 pub(crate) struct Peer {
     pub(crate) io: Box<dyn Bytes>,
     pub(crate) tcp: TcpStream,
@@ -53,7 +51,7 @@ impl Peer {
         self.io.flush()
     }
 
-    /// A whole answer.
+    /// Writes a complete response.
     pub(crate) fn answer(&mut self, status: &str, headers: &str, body: &str) -> io::Result<()> {
         let length = body.len();
         self.say(&format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}"))
@@ -67,20 +65,20 @@ impl Peer {
         self.say(&format!("{:x}\r\n{text}\r\n", text.len()))
     }
 
-    /// Waits until the client has closed the connection, and then ends it here too.
+    /// Waits until the client has closed the connection, and then closes it here, too.
     pub(crate) fn until_closed(&mut self) -> io::Result<()> {
         let mut more = [0; 64];
         while self.io.read(&mut more)? > 0 {}
         Self::end()
     }
 
-    /// Ends the connection in the rude way.
+    /// Closes the connection with a reset.
     pub(crate) fn reset(&mut self) -> io::Result<()> {
         rustix::net::sockopt::set_socket_linger(&self.tcp, Some(Duration::ZERO))?;
         Self::end()
     }
 
-    /// Ends the connection in the polite way.
+    /// Closes the connection in the regular way.
     pub(crate) fn end() -> io::Result<()> {
         Err(io::ErrorKind::ConnectionAborted.into())
     }
@@ -107,11 +105,11 @@ impl Peer {
     }
 }
 
-/// What the server does with a request. An error ends the connection.
+/// Handler of a request. An error ends the connection.
 type Does = dyn Fn(&Seen, &mut Peer) -> io::Result<()> + Send + Sync;
 type Wrap = dyn Fn(TcpStream) -> Box<dyn Bytes> + Send + Sync;
 
-/// A server. It stops when it is dropped.
+/// Server that stops on drop.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     scheme: &'static str,
@@ -162,12 +160,12 @@ impl Server {
         Target::parse(&self.url(path)).unwrap()
     }
 
-    /// How many connections it has seen.
+    /// Returns the number of accepted connections.
     pub(crate) fn accepted(&self) -> usize {
         self.state.accepted.load(Ordering::SeqCst)
     }
 
-    /// How many of them it still has.
+    /// Returns the number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.state.open.load(Ordering::SeqCst)
     }
@@ -180,7 +178,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.state.stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -194,7 +192,7 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
         state.accepted.fetch_add(1, Ordering::SeqCst);
         state.open.fetch_add(1, Ordering::SeqCst);
         thread::spawn(move || {
-            // Why a connection ended matters to the client only.
+            // Only the client cares why a connection ended.
             let _ = serve(tcp, &state);
             state.open.fetch_sub(1, Ordering::SeqCst);
         });
@@ -202,7 +200,7 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
 }
 
 fn serve(tcp: TcpStream, state: &State) -> io::Result<()> {
-    // Nothing here waits for longer than a test may take.
+    // No read here waits for longer than a test may take.
     tcp.set_read_timeout(Some(LONG * 2))?;
     tcp.set_nodelay(true)?;
     let mut peer = Peer { io: (state.wrap)(tcp.try_clone()?), tcp };
@@ -213,7 +211,7 @@ fn serve(tcp: TcpStream, state: &State) -> io::Result<()> {
     Ok(())
 }
 
-/// Settings that the environment of the test does not change.
+/// Settings that do not depend on the environment of the test.
 pub(crate) fn settings() -> ClientSettings {
     ClientSettings { proxy: Proxy::None, ..ClientSettings::default() }
 }
@@ -231,13 +229,13 @@ pub(crate) fn post(url: Target, body: &str) -> Request {
     Request { method: Method::POST, body: body.to_owned().into(), ..get(url) }
 }
 
-/// The whole answer as text.
+/// Returns the whole response as text.
 pub(crate) async fn text(response: Response) -> String {
     let body = response.body.collect(1 << 20).await.unwrap();
     String::from_utf8(body.to_vec()).unwrap()
 }
 
-/// Asks for `url` and reads the answer.
+/// Requests `url` and returns the response.
 pub(crate) async fn fetch(client: &Client, url: Target) -> Result<String, HttpError> {
     Ok(text(client.send(get(url)).await?).await)
 }

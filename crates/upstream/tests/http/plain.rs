@@ -1,5 +1,4 @@
-//! What HTTP/1.1 allows and servers do: lengths of all kinds, answers before their time, and what
-//! nobody asked for.
+//! Behaviour that HTTP/1.1 allows: all kinds of lengths, early responses, and unrequested ones.
 
 use std::{
     io::{Read, Write},
@@ -16,9 +15,9 @@ use stayput_upstream::{
 
 use super::kit::{Peer, Server, client, fetch, get, post, text, until};
 
-/// The end of the connection can be the end of the answer, and such a connection is not used again.
+/// The end of the connection can be the end of the response. Such a connection is not reused.
 #[tokio::test]
-async fn an_answer_without_a_length_ends_with_its_connection() {
+async fn response_without_a_length_ends_with_its_connection() {
     let server = Server::new(|seen, peer| {
         peer.say(&format!("HTTP/1.{} 200 OK\r\n\r\n", &seen.target[1..]))?;
         for part in ["one", " and ", "two"] {
@@ -33,9 +32,9 @@ async fn an_answer_without_a_length_ends_with_its_connection() {
     assert_eq!(server.accepted(), 2);
 }
 
-/// Who says that he closes the connection is not asked on it again, also if he does not close it.
+/// A connection that the server declares closed is not reused, even if the server leaves it open.
 #[tokio::test]
-async fn a_connection_is_not_used_again_by_the_word_of_the_server() {
+async fn connection_that_the_server_declares_closed_is_not_reused() {
     let server = Server::new(|seen, peer| match seen.target.as_str() {
         "/close" => peer.answer("200 OK", "Connection: close\r\n", "{}"),
         "/old" => peer.say("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
@@ -43,7 +42,7 @@ async fn a_connection_is_not_used_again_by_the_word_of_the_server() {
             let both = "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n";
             peer.say(&format!("HTTP/1.1 200 OK\r\n{both}\r\n2\r\n{{}}\r\n0\r\n\r\n"))
         }
-        // There is more than was announced.
+        // There are more bytes than announced.
         _ => peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 500 No\r\n\r\n"),
     });
     let client = client();
@@ -54,9 +53,9 @@ async fn a_connection_is_not_used_again_by_the_word_of_the_server() {
     until(|| server.open() == 0).await;
 }
 
-/// Invariant 1: what a server says on a connection that nobody uses is nobody's answer.
+/// Invariant 1: bytes that a server sends on an idle connection answer no request.
 #[tokio::test]
-async fn what_nobody_asked_for_is_nobodys_answer() {
+async fn unrequested_response_answers_no_request() {
     let (tell, told) = mpsc::channel::<()>();
     let told = std::sync::Mutex::new(told);
     let server = Server::new(move |seen, peer| {
@@ -72,7 +71,7 @@ async fn what_nobody_asked_for_is_nobodys_answer() {
     let first = client.send(post(server.target("/"), "first")).await.unwrap();
     assert_eq!(text(first).await, "first");
     tell.send(()).unwrap();
-    // It is closed without being used.
+    // The connection is closed without being used.
     until(|| server.open() == 0).await;
     let second = client.send(post(server.target("/"), "second")).await.unwrap();
     assert_eq!(text(second).await, "second");
@@ -80,7 +79,7 @@ async fn what_nobody_asked_for_is_nobodys_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_may_come_in_the_smallest_pieces_and_behind_others() {
+async fn response_may_be_split_and_preceded_by_interim_responses() {
     let server = Server::new(|seen, peer| {
         let early = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
         let head = "HTTP/1.1 200 OK\r\nX-One: 1\r\n";
@@ -105,9 +104,9 @@ async fn an_answer_may_come_in_the_smallest_pieces_and_behind_others() {
     assert_eq!(server.accepted(), 1);
 }
 
-/// What can be read in two ways is an error and not a guess.
+/// An ambiguous response is an error.
 #[tokio::test]
-async fn an_answer_with_two_ends_is_refused() {
+async fn response_with_two_lengths_is_refused() {
     let server = Server::new(|seen, peer| {
         let lengths = match seen.target.as_str() {
             "/two" => "Content-Length: 2\r\nContent-Length: 3\r\n",
@@ -130,9 +129,9 @@ async fn fetch_any(server: &Server, path: &str) -> stayput_upstream::http::HttpE
     }
 }
 
-/// A large request goes out whole, however slowly it is read.
+/// A large request is sent completely, however slowly it is read.
 #[tokio::test]
-async fn a_large_request_arrives_whole() {
+async fn large_request_arrives_complete() {
     let server = Server::new(|seen, peer| peer.json(&seen.body.len().to_string()));
     let client = client();
     for length in [0, 1, 16 << 10, (16 << 10) + 1, 6 << 20] {
@@ -142,10 +141,10 @@ async fn a_large_request_arrives_whole() {
     assert_eq!(server.accepted(), 1);
 }
 
-/// A server that has heard enough answers before it has read all. What was not written then stays
-/// unwritten, and the connection is not used again.
+/// A server may answer before it has read the whole request. The rest is then not written, and the connection is not
+/// reused.
 #[tokio::test]
-async fn an_answer_before_the_end_of_the_request_is_an_answer() {
+async fn response_before_the_end_of_the_request_is_accepted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = Target::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
     let (tell, heard) = mpsc::channel::<()>();
@@ -164,8 +163,8 @@ async fn an_answer_before_the_end_of_the_request_is_an_answer() {
     server.join().unwrap();
 }
 
-/// Reads the head, answers, and reads no more until the client has `heard` it: else the request could
-/// be written to its end after all, and the connection would rightly be used again.
+/// Reads the head, answers, and reads on only after the client has `heard` the answer. Otherwise the request could be
+/// written completely after all, and the connection would rightly be reused.
 fn enough(mut tcp: TcpStream, heard: &Receiver<()>) {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -176,6 +175,6 @@ fn enough(mut tcp: TcpStream, heard: &Receiver<()>) {
     tcp.write_all(b"HTTP/1.1 413 Enough\r\nContent-Length: 2\r\n\r\nno").unwrap();
     heard.recv().unwrap();
     let mut rest = [0; 4096];
-    // The client closes it without having written all, which may be told as an error.
+    // The client closes it before the request is complete, which may appear as an error here.
     while tcp.read(&mut rest).is_ok_and(|read| read > 0) {}
 }

@@ -1,4 +1,4 @@
-//! Connections that are kept, and what becomes of them.
+//! Pooled connections.
 
 use std::{
     collections::HashMap,
@@ -18,9 +18,9 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// R123, R141: two sessions that talk to one server one after the other use one connection.
+/// R123, R141: two sessions that call one server one after the other use one connection.
 #[tokio::test]
-async fn requests_one_after_the_other_use_one_connection() {
+async fn sequential_requests_use_one_connection() {
     let server = Server::new(|seen, peer| {
         if seen.target == "/chunked" {
             peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
@@ -43,10 +43,9 @@ async fn requests_one_after_the_other_use_one_connection() {
     assert_eq!(server.accepted(), 1);
 }
 
-/// Invariant 2: a connection that the server has closed meanwhile is not used, and its closing does
-/// not become the next caller's error.
+/// Invariant 2: a pooled connection that the server has closed is not used, and does not fail the next caller.
 #[tokio::test]
-async fn a_kept_connection_that_the_server_closed_is_replaced() {
+async fn pooled_connection_that_the_server_closed_is_replaced() {
     let server = Server::new(|_, peer| {
         peer.json("{}")?;
         Peer::end()
@@ -55,13 +54,13 @@ async fn a_kept_connection_that_the_server_closed_is_replaced() {
     for number in 1..=5 {
         let response = client.send(post(server.target("/"), "{}")).await.unwrap();
         assert_eq!(text(response).await, "{}");
-        // Closed there, and known here: only the task that looks through the pool is left.
+        // Closed by the server and noticed here: only the task that maintains the pool is left.
         until(|| server.open() == 0 && tasks() <= 1).await;
         assert_eq!((server.accepted(), server.seen().len()), (number, number));
     }
 }
 
-/// A server that ends a connection without a word, after as many answers as this.
+/// Server that closes a connection without notice after this many responses.
 fn ending_after(answers: usize) -> Server {
     let answered = AtomicUsize::new(0);
     Server::new(move |_, peer| {
@@ -73,9 +72,9 @@ fn ending_after(answers: usize) -> Server {
     })
 }
 
-/// Invariant 2: the same for one that was used again before, and is trusted for a moment.
+/// Invariant 2: the same holds for a connection that was reused before and is trusted for a moment.
 #[tokio::test]
-async fn a_proven_connection_that_the_server_closed_is_replaced() {
+async fn reused_connection_that_the_server_closed_is_replaced() {
     let (server, client) = (ending_after(3), client());
     for number in 1..=5 {
         for _ in 0..3 {
@@ -86,10 +85,10 @@ async fn a_proven_connection_that_the_server_closed_is_replaced() {
     }
 }
 
-/// Invariant 2: however a closing connection and the next request meet, none is executed twice, and
-/// what is said to be not sent was not. Be it closed behind its first answer or a later one.
+/// Invariant 2: however a closing connection and the next request race, no request runs twice, and a request reported
+/// as not sent was not sent. The connection is closed after its first response or a later one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_executed_twice_while_the_server_closes_connections() {
+async fn no_request_runs_twice_while_the_server_closes_connections() {
     for answers in [1, 3] {
         meet(&ending_after(answers)).await;
     }
@@ -120,9 +119,9 @@ async fn meet(server: &Server) {
     }
 }
 
-/// Section 8 of the design: who is idle has no socket.
+/// Design §8: an idle client has no socket.
 #[tokio::test]
-async fn a_kept_connection_is_closed_after_a_while() {
+async fn pooled_connection_is_closed_after_a_while() {
     let server = Server::new(|_, peer| peer.json("{}"));
     let settings = ClientSettings { idle: Duration::from_millis(100), ..settings() };
     let client = Client::new(&settings).unwrap();
@@ -135,7 +134,7 @@ async fn a_kept_connection_is_closed_after_a_while() {
 }
 
 #[tokio::test]
-async fn only_so_many_connections_are_kept() {
+async fn number_of_pooled_connections_is_limited() {
     let server = Server::new(|_, peer| peer.json("{}"));
     let client = Client::new(&ClientSettings { max_idle: 3, ..settings() }).unwrap();
     many(&client, &server, 20).await;
@@ -143,7 +142,7 @@ async fn only_so_many_connections_are_kept() {
 }
 
 #[tokio::test]
-async fn two_hundred_requests_at_once_are_answered() {
+async fn two_hundred_concurrent_requests_are_answered() {
     let server = Server::new(|seen, peer| peer.json(&seen.body));
     let client = client();
     many(&client, &server, 200).await;
@@ -167,9 +166,9 @@ async fn many(client: &Client, server: &Server, count: usize) {
     }
 }
 
-/// Invariant 6: nothing is left, also of what was given up midway.
+/// Invariant 6: nothing is left, not even of requests that were dropped midway.
 #[tokio::test]
-async fn a_client_that_is_dropped_leaves_nothing_behind() {
+async fn dropped_client_leaves_nothing() {
     let server = Server::new(|seen, peer| match seen.target.as_str() {
         "/silent" => peer.until_closed(),
         "/stream" => {

@@ -1,4 +1,4 @@
-//! Proxies on the way.
+//! Proxies between client and server.
 
 use std::{
     io,
@@ -17,10 +17,10 @@ use super::{
     tls::Authority,
 };
 
-/// `ann:s3cret`
+/// Encodes `ann:s3cret`.
 const CREDENTIALS: &str = "Basic YW5uOnMzY3JldA==";
 
-/// A proxy that leads everywhere and wants to know who asks.
+/// Proxy to any server that requires credentials.
 fn proxy() -> Server {
     Server::new(|seen, peer| {
         if seen.header("proxy-authorization") != Some(CREDENTIALS) {
@@ -45,7 +45,7 @@ fn tunnel(seen: &Seen, peer: &mut Peer) -> io::Result<()> {
     Peer::end()
 }
 
-/// It says what it was asked for instead of asking for it.
+/// Answers with the request instead of forwarding it.
 fn forward(seen: &Seen, peer: &mut Peer) -> io::Result<()> {
     peer.json(&format!("forwarded {} {}", seen.method, seen.target))
 }
@@ -55,9 +55,9 @@ fn through(proxy: &Server, credentials: &str, except: &str) -> ClientSettings {
     ClientSettings { proxy: Proxy::Url { url, except: except.to_owned() }, ..settings() }
 }
 
-/// R139: plain HTTP goes to the proxy with the whole URL, so that it knows where to.
+/// R139: a plain HTTP request goes to the proxy with its absolute URL.
 #[tokio::test]
-async fn a_plain_request_is_forwarded() {
+async fn plain_request_is_forwarded() {
     let proxy = proxy();
     let client = Client::new(&through(&proxy, "ann:s3cret@", "")).unwrap();
     let target = Target::parse("http://server.test:81/mcp?x=1").unwrap();
@@ -70,7 +70,7 @@ async fn a_plain_request_is_forwarded() {
 }
 
 #[tokio::test]
-async fn the_way_to_the_proxy_may_be_encrypted() {
+async fn connection_to_the_proxy_may_use_tls() {
     let authority = Authority::new();
     let proxy = authority.server(forward);
     let url = Proxy::Url { url: proxy.target("/"), except: String::new() };
@@ -79,9 +79,9 @@ async fn the_way_to_the_proxy_may_be_encrypted() {
     assert_eq!(said, "forwarded GET http://server.test/mcp");
 }
 
-/// R139: what is encrypted goes through a tunnel, and the proxy's credentials stay with the proxy.
+/// R139: an https request goes through a tunnel. The server does not see the credentials for the proxy.
 #[tokio::test]
-async fn an_encrypted_request_goes_through_a_tunnel() {
+async fn https_request_goes_through_a_tunnel() {
     let authority = Authority::new();
     let server = authority.server(|_, peer| peer.json("{}"));
     let proxy = proxy();
@@ -106,7 +106,7 @@ async fn an_encrypted_request_goes_through_a_tunnel() {
 }
 
 #[tokio::test]
-async fn an_exception_is_reached_straight() {
+async fn exception_bypasses_the_proxy() {
     let proxy = proxy();
     let server = Server::new(|_, peer| peer.json("straight"));
     let client = Client::new(&through(&proxy, "ann:s3cret@", "other.test,127.0.0.1")).unwrap();
@@ -118,7 +118,7 @@ async fn an_exception_is_reached_straight() {
 
 /// Invariants 2 and 8.
 #[tokio::test]
-async fn a_proxy_that_refuses_is_named_without_credentials() {
+async fn refusing_proxy_is_named_without_credentials() {
     let proxy = proxy();
     let client = Client::new(&through(&proxy, "eve:s3cret@", "")).unwrap();
     let target = Target::parse("https://ann:s3cret@server.test/mcp?key=s3cret").unwrap();
@@ -138,7 +138,7 @@ async fn a_proxy_that_refuses_is_named_without_credentials() {
 
 /// Invariant 2.
 #[tokio::test]
-async fn a_proxy_that_leads_nowhere_is_named() {
+async fn failing_proxy_is_named() {
     let broken = Server::new(|seen, peer| match seen.target.as_str() {
         "refused.test:443" => peer.answer("403 Forbidden", "", ""),
         _ => Peer::end(),
@@ -162,7 +162,7 @@ async fn a_proxy_that_leads_nowhere_is_named() {
     }
 }
 
-/// R139. The environment of a process is its own, so this test runs itself again in another one.
+/// R139. The environment belongs to the process, so this test runs itself again in another one.
 #[test]
 fn the_environment_names_the_proxy() {
     const AGAIN: &str = "STAYPUT_TEST_AGAIN";

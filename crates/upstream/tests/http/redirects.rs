@@ -1,4 +1,4 @@
-//! Answers that send a request on.
+//! Redirects.
 
 use http::{HeaderValue, Method};
 use stayput_upstream::{
@@ -8,7 +8,7 @@ use stayput_upstream::{
 
 use super::kit::{Seen, Server, client, get, post, text};
 
-/// Sends on as the path says: `/STATUS/LOCATION`.
+/// Redirects as the path says: `/STATUS/LOCATION`.
 fn sender() -> Server {
     Server::new(|seen, peer| {
         let rest = seen.target.strip_prefix("/to/").and_then(|rest| rest.split_once('/'));
@@ -27,7 +27,7 @@ fn paths(seen: &[Seen]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_post_is_sent_on_whole_or_not_at_all() {
+async fn post_is_redirected_complete_or_not_at_all() {
     let server = sender();
     let client = client();
     for status in [307, 308] {
@@ -53,7 +53,7 @@ async fn a_post_is_sent_on_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_get_is_sent_on_by_each_of_them() {
+async fn get_follows_every_redirect_status() {
     let server = sender();
     let client = client();
     for status in [301, 302, 303, 307, 308] {
@@ -70,7 +70,7 @@ async fn a_get_is_sent_on_by_each_of_them() {
 
 /// E36: credentials never leave the origin.
 #[tokio::test]
-async fn nothing_is_sent_on_to_another_origin() {
+async fn redirect_to_another_origin_is_refused() {
     let (server, other) = (sender(), sender());
     let port = server.address.port();
     let client = client();
@@ -98,7 +98,7 @@ async fn nothing_is_sent_on_to_another_origin() {
 }
 
 #[tokio::test]
-async fn a_request_is_not_sent_on_for_ever() {
+async fn number_of_redirects_is_limited() {
     let server = sender();
     let nested = |times: usize| format!("{}/end", "/to/307/".repeat(times));
     let answer = client().send(post(server.target(&nested(5)), "x")).await.unwrap();
@@ -114,23 +114,23 @@ async fn a_request_is_not_sent_on_for_ever() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_nowhere_says_so() {
+async fn redirect_without_a_location_is_an_error() {
     let server = sender();
     for path in ["/to/307/", "/to/307/ftp://host/", "/to/302/http://"] {
         let error = client().send(get(server.target(path))).await.unwrap_err();
         assert_eq!(error.kind(), HttpErrorKind::Redirect, "{path}");
         assert!(error.to_string().contains("without saying where to"), "{error}");
     }
-    // These are answers like others.
+    // These statuses are normal responses.
     for status in [300, 304] {
         let answer = client().send(get(server.target(&format!("/to/{status}//x")))).await.unwrap();
         assert_eq!(answer.status, status);
     }
 }
 
-/// Invariant 2: what was sent once is not `NotSent` because its second sending failed.
+/// Invariant 2: a request that was sent once is not `NotSent` because its redirect failed.
 #[tokio::test]
-async fn what_was_sent_on_was_sent() {
+async fn redirected_request_counts_as_sent() {
     let server = Server::new(|seen, peer| {
         if seen.target == "/second" {
             return super::kit::Peer::end();

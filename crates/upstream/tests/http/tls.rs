@@ -1,4 +1,4 @@
-//! Encrypted connections, and whose certificates are believed.
+//! TLS connections and trusted certificates.
 
 use std::{
     io::{self, Write},
@@ -26,7 +26,7 @@ fn openssl(folder: &Path, arguments: &str) {
     assert!(made.status.success(), "{made:?}");
 }
 
-/// An authority of our own, and a server that it vouches for.
+/// Certificate authority and a server with a certificate of it.
 pub(crate) struct Authority {
     folder: tempfile::TempDir,
 }
@@ -96,7 +96,7 @@ impl Authority {
 
 /// R139.
 #[tokio::test]
-async fn an_authority_of_our_own_is_believed_when_it_is_named() {
+async fn configured_authority_is_trusted() {
     let authority = Authority::new();
     let server = authority.server(|seen, peer| peer.json(&seen.body));
     let named = Client::new(&authority.trusted()).unwrap();
@@ -109,9 +109,9 @@ async fn an_authority_of_our_own_is_believed_when_it_is_named() {
     assert_eq!(fetch(&only, server.target("/")).await.unwrap(), "");
 }
 
-/// Invariant 2: whom we do not believe we send nothing.
+/// Invariant 2: nothing is sent to an untrusted server.
 #[tokio::test]
-async fn an_authority_that_is_not_named_is_not_believed() {
+async fn unknown_authority_is_not_trusted() {
     let authority = Authority::new();
     let server = authority.server(|_, peer| peer.json("{}"));
     let error = client().send(post(server.target("/"), "{}")).await.unwrap_err();
@@ -129,7 +129,7 @@ async fn an_authority_that_is_not_named_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_name_is_not_believed() {
+async fn certificate_for_another_name_is_refused() {
     let authority = Authority::vouching_for("DNS:localhost,DNS:other.test,IP:127.0.0.9");
     let server = authority.server(|_, peer| peer.json("{}"));
     let client = Client::new(&authority.trusted()).unwrap();
@@ -141,7 +141,7 @@ async fn a_certificate_for_another_name_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_encrypt_is_told_apart() {
+async fn server_without_tls_is_reported() {
     let talkative = |mut tcp: TcpStream| -> Box<dyn Bytes> {
         tcp.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         Box::new(tcp)

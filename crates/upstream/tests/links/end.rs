@@ -1,4 +1,4 @@
-//! Ending links: in any order, from any task, at any time.
+//! End of links: in any order, from any task, at any time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::world::{
     token, try_call, try_open, until,
 };
 
-/// R022, R034, E01: from other tasks, in another order, all at once.
+/// R022, R034, E01: sessions end from other tasks, in another order, all at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_end_in_any_order_from_any_task() {
     let links = links();
@@ -26,7 +26,7 @@ async fn sessions_end_in_any_order_from_any_task() {
         let (links, server, other, place) =
             (links.clone(), server.clone(), other.clone(), place.clone());
         tokio::runtime::Handle::current().spawn(async move {
-            // The one who opens it is long gone when it is ended.
+            // The task that opens the link is long gone when it ends.
             call(&*open(&links, &server, &place).await, "count", "{}").await;
             call(&*open(&links, &other, &place).await, "count", "{}").await;
         })
@@ -47,9 +47,9 @@ async fn sessions_end_in_any_order_from_any_task() {
     close(&links).await;
 }
 
-/// R022: nothing to end is nothing to do; two at once both mean that nothing is left.
+/// R022: without links there is nothing to do. Two concurrent ends both return when nothing is left.
 #[tokio::test]
-async fn ending_twice_is_ending_once() {
+async fn ending_twice_equals_ending_once() {
     let links = links();
     let (token, ann) = (token(), place());
     assert!(links.end(ann.session).await.is_empty());
@@ -65,9 +65,9 @@ async fn ending_twice_is_ending_once() {
     close(&links).await;
 }
 
-/// What comes while a session ends waits for it, and has its folder for itself.
+/// An open while its session ends waits for the end, and then gets a new folder.
 #[tokio::test]
-async fn a_session_that_is_revived_while_it_ends_begins_anew() {
+async fn session_revived_while_it_ends_starts_anew() {
     let links = links();
     let (token, ann) = (token(), place());
     let stubborn = stdio(&["--ignore-eof"]).env("TOKEN", token.as_str());
@@ -87,9 +87,9 @@ async fn a_session_that_is_revived_while_it_ends_begins_anew() {
     close(&links).await;
 }
 
-/// R034, E25: whoever waits for it is told, and nothing of it is left, at whatever moment it comes.
+/// R034, E25: whenever the end comes, waiting openers get an error, and nothing is left.
 #[tokio::test]
-async fn a_session_can_end_while_its_link_is_opened() {
+async fn session_can_end_while_its_link_is_opened() {
     let links = links();
     let token = token();
     for era in [EraChoice::Legacy, EraChoice::Auto] {
@@ -116,9 +116,9 @@ async fn a_session_can_end_while_its_link_is_opened() {
     close(&links).await;
 }
 
-/// E22: a call in flight does not keep a session, and fails at once.
+/// E22: a call in flight does not keep a session alive, and fails at once.
 #[tokio::test]
-async fn a_call_in_flight_fails_when_its_session_ends() {
+async fn call_in_flight_fails_when_its_session_ends() {
     let links = links();
     let ann = place();
     let link = open(&links, &server_with(stdio(&[]), quick()), &ann).await;
@@ -133,7 +133,7 @@ async fn a_call_in_flight_fails_when_its_session_ends() {
     close(&links).await;
 }
 
-/// E36: all at once, under one deadline.
+/// E36: all close concurrently under one deadline.
 #[tokio::test]
 async fn thirty_links_close_in_parallel() {
     let links = links();
@@ -151,9 +151,9 @@ async fn thirty_links_close_in_parallel() {
     assert_eq!((alive(&token).len(), links.used().links), (0, 0));
 }
 
-/// The deadline holds, and what did not make it is told and killed.
+/// The deadline holds. Links that miss it are reported and killed.
 #[tokio::test]
-async fn a_deadline_is_a_deadline() {
+async fn close_keeps_its_deadline() {
     let links = links();
     let token = token();
     let stubborn = stdio(&["--ignore-eof", "--ignore-term"]).env("TOKEN", token.as_str());
@@ -191,9 +191,9 @@ async fn nothing_is_opened_after_the_close() {
     none_alive(&token).await;
 }
 
-/// R034: a server that is asked in the name of a session that ends is not asked again for it.
+/// R034: a probe on behalf of a session that ends is not repeated.
 #[tokio::test]
-async fn nothing_is_learned_for_a_session_that_ends() {
+async fn probe_for_an_ending_session_is_not_repeated() {
     let links = links();
     let token = token();
     let slow = stdio(&["--startup-ms", "60000"]).env("TOKEN", token.as_str());
@@ -210,9 +210,9 @@ async fn nothing_is_learned_for_a_session_that_ends() {
     close(&links).await;
 }
 
-/// A close that comes in the middle of an opening.
+/// A close during an opening ends that opening.
 #[tokio::test]
-async fn what_is_being_opened_at_the_close_is_ended() {
+async fn opening_is_ended_by_the_close() {
     for era in [EraChoice::Legacy, EraChoice::Auto] {
         let links = links();
         let token = token();
@@ -230,9 +230,9 @@ async fn what_is_being_opened_at_the_close_is_ended() {
     }
 }
 
-/// E27: what is configured otherwise is let go of, what is not stays; the next link tells.
+/// E27: links of a changed server are ended, links of unchanged ones stay. The next link reports the loss.
 #[tokio::test]
-async fn another_configuration_ends_the_links_of_the_old_one() {
+async fn changed_configuration_ends_the_links_of_the_old_one() {
     let links = links();
     let (old_token, token) = (token(), token());
     let old = server_with(stdio(&[]).env("TOKEN", old_token.as_str()), quick());
@@ -250,7 +250,7 @@ async fn another_configuration_ends_the_links_of_the_old_one() {
     let error = try_call(&before, "count", "{}").await.unwrap_err();
     assert_eq!(error.loss().unwrap().reason(), LossReason::Reconfigured);
     assert_eq!(call(&kept, "count", "{}").await, "2");
-    // Invariant 3: without anybody who keeps it, the loss is told all the same.
+    // Invariant 3: the loss is reported even without an attachment store.
     let after = open(&links, &new, &ann).await;
     assert_eq!(after.generation(), before.generation().next());
     assert_eq!(after.loss().unwrap().reason(), LossReason::Reconfigured);
@@ -262,9 +262,9 @@ async fn another_configuration_ends_the_links_of_the_old_one() {
     close(&links).await;
 }
 
-/// E27: what is in flight ends where it began, what follows waits for it, and nobody new comes to the old one.
+/// E27: a call in flight ends on the old link, later calls wait for that, and no new user gets the old link.
 #[tokio::test]
-async fn what_is_configured_otherwise_ends_with_its_last_call() {
+async fn link_of_a_changed_server_ends_with_its_last_call() {
     let links = links();
     let (old_token, token) = (token(), token());
     let old = server_with(stdio(&[]).env("TOKEN", old_token.as_str()), quick());
@@ -276,7 +276,7 @@ async fn what_is_configured_otherwise_ends_with_its_last_call() {
     let slow = before.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
     let retiring = links.retire(&old, Some(&new));
     let running = tokio::runtime::Handle::current().spawn(retiring.run(Duration::from_secs(60)));
-    // Who has nothing in flight is let in at once, all others when that has ended.
+    // A session without calls in flight gets the new link at once, the others after their calls.
     let next = open(&links, &new, &bob).await;
     assert_eq!(next.loss().unwrap().reason(), LossReason::Reconfigured);
     assert_eq!(next.generation(), idle.generation().next());
@@ -293,9 +293,9 @@ async fn what_is_configured_otherwise_ends_with_its_last_call() {
     close(&links).await;
 }
 
-/// Who knows where a link is finds it there, for as long as it is to be used.
+/// A hint finds its link as long as that link may be used.
 #[tokio::test]
-async fn a_link_is_found_where_it_was() {
+async fn hint_finds_its_link() {
     let (links, ann) = (links(), place());
     let (server, other) =
         (server_with(stdio(&[]), quick()), server_with(stdio(&["--page", "3"]), quick()));
@@ -310,7 +310,7 @@ async fn a_link_is_found_where_it_was() {
     let shared = server_with(stdio(&[]), options);
     assert_eq!(shared.configuration(), server.configuration());
     assert!(spot.find(&shared).is_none(), "which is all that is configured of it");
-    // Configured as before and yet retired: calls in flight keep it, and nobody else comes to it.
+    // Retired with the same configuration: calls in flight keep the link, and no new user gets it.
     let slow = params("slow", r#"{"ms":600000}"#);
     let slow = again.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
     let retiring = links.retire(&server, Some(&server));
@@ -321,7 +321,7 @@ async fn a_link_is_found_where_it_was() {
     slow.cancel();
     drop(again);
     running.await.unwrap();
-    // It keeps nothing of an ended session.
+    // The hint keeps nothing of an ended session alive.
     let spot = links.find(&server, &ann).unwrap().spot();
     assert!(links.end(ann.session).await.is_empty());
     assert!(spot.find(&server).is_none());
@@ -329,9 +329,9 @@ async fn a_link_is_found_where_it_was() {
     close(&links).await;
 }
 
-/// What takes too long is not waited for, and what is not configured any more is gone.
+/// Retirement does not wait longer than its limit, and a removed server is gone.
 #[tokio::test]
-async fn what_is_retired_is_not_waited_for_for_ever() {
+async fn retirement_has_a_time_limit() {
     let links = links();
     let (token, ann) = (token(), place());
     let old = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
@@ -347,7 +347,7 @@ async fn what_is_retired_is_not_waited_for_for_ever() {
     close(&links).await;
 }
 
-/// Limits can change: who waits for a place gets it, and nothing is ended for a lower one.
+/// Limits can change: waiting requests get new places, and a lower limit ends no link.
 #[tokio::test]
 async fn limits_can_change() {
     let (links, server) = (links(), server_with(stdio(&[]), quick()));
@@ -369,7 +369,7 @@ async fn limits_can_change() {
 
 /// R077.
 #[tokio::test]
-async fn a_restart_begins_the_next_generation() {
+async fn restart_begins_the_next_generation() {
     let links = links();
     let (server, ann, bob) = (server_with(stdio(&[]), quick()), place(), place());
     links.restart(&server, &ann, LossReason::Restarted).await;
@@ -391,9 +391,9 @@ async fn a_restart_begins_the_next_generation() {
     close(&links).await;
 }
 
-/// E28: a server that dies again and again is given a rest; one that dies once is not.
+/// E28: a server that crashes repeatedly backs off. A single crash does not cause that.
 #[tokio::test]
-async fn a_server_that_dies_again_and_again_is_given_a_rest() {
+async fn server_that_crashes_repeatedly_backs_off() {
     let links = links();
     let (server, ann) = (Arc::new(server_with(stdio(&[]), quick())), place());
     let mut rests = 0;
@@ -414,10 +414,10 @@ async fn a_server_that_dies_again_and_again_is_given_a_rest() {
     close(&links).await;
 }
 
-/// R033, R071, E20: only what nobody uses is let go of, and the clock starts at the end of the last
-/// call, be it that its caller let go of the link before.
+/// R033, R071, E20: only unused links are closed. The idle time starts at the end of the last call, even if its caller
+/// released the link before.
 #[tokio::test]
-async fn only_what_is_idle_for_long_enough_is_closed() {
+async fn only_links_idle_for_long_enough_are_closed() {
     let links = links();
     let (server, ann, bob, eve) = (server_with(stdio(&[]), quick()), place(), place(), place());
     let held = open(&links, &server, &ann).await;
@@ -434,7 +434,7 @@ async fn only_what_is_idle_for_long_enough_is_closed() {
     assert_eq!(links.close_idle(idle.max(Duration::from_millis(200))), 0);
     assert_eq!(links.close_idle(Duration::ZERO), 1);
     assert_eq!(call(&held, "count", "{}").await, "1");
-    // Who comes back is told.
+    // A returning session gets a report.
     let back = open(&links, &server, &eve).await;
     assert_eq!(back.loss().unwrap().reason(), LossReason::Evicted);
     drop((held, back));

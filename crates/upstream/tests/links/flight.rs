@@ -1,4 +1,4 @@
-//! One first call or fifty at once: one link.
+//! Concurrent first calls: one link.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -10,19 +10,19 @@ use crate::world::{
     try_open, until,
 };
 
-/// How many processes the server was started as so far.
+/// Counts the starts of the server so far.
 fn starts(file: &Path) -> usize {
     std::fs::read_to_string(file).unwrap_or_default().lines().count()
 }
 
-/// A server that notes each start in a file, and takes its time for it.
+/// Server that records each start in a file, and starts slowly.
 fn counted(file: &Path, era: EraChoice, isolation: Option<Isolation>) -> Server {
     let stdio = stdio(&["--starts", file.to_str().unwrap(), "--startup-ms", "100"]);
     server_with(stdio, Options { era, isolation, ..quick() })
 }
 
-/// Invariant 4, R019, R020, R128, R129, E02. When the server has to be asked for its era first, that
-/// is one process more, thrown away before the real one starts.
+/// Invariant 4, R019, R020, R128, R129, E02. If the era of the server has to be probed first, that is one more
+/// process, which ends before the real one starts.
 #[tokio::test]
 async fn fifty_first_calls_open_one_link() {
     for (era, isolation, processes) in [
@@ -51,7 +51,7 @@ async fn fifty_first_calls_open_one_link() {
 
 /// Fifty sessions learn the era of a server from one process.
 #[tokio::test]
-async fn fifty_sessions_ask_a_server_for_its_era_once() {
+async fn fifty_sessions_probe_the_era_once() {
     let (links, folder) = (links(), tempfile::tempdir().unwrap());
     let file = folder.path().join("starts");
     let server = counted(&file, EraChoice::Auto, None);
@@ -64,7 +64,7 @@ async fn fifty_sessions_ask_a_server_for_its_era_once() {
     close(&links).await;
 }
 
-/// E02, E28: all who waited for the same attempt get the same error, and it was one attempt.
+/// E02, E28: all who waited for the same attempt get the same error, and there was one attempt.
 #[tokio::test]
 async fn fifty_first_calls_fail_with_one_attempt() {
     for (era, isolation) in [
@@ -93,7 +93,7 @@ async fn fifty_first_calls_fail_with_one_attempt() {
 
 /// R020: slow I/O does not block unrelated keys.
 #[tokio::test]
-async fn a_slow_opening_holds_up_nobody_else() {
+async fn slow_opening_blocks_no_other() {
     let links = links();
     let (slow, ann) = (server_with(stdio(&["--startup-ms", "60000"]), quick()), place());
     let waiting = tokio::select! {
@@ -112,9 +112,9 @@ async fn a_slow_opening_holds_up_nobody_else() {
     close(&links).await;
 }
 
-/// Invariant 6: who is cancelled cancels nobody else, and costs no second process.
+/// Invariant 6: a cancelled opener does not cancel the others, and costs no second process.
 #[tokio::test]
-async fn a_cancelled_opener_cancels_nobody_else() {
+async fn cancelled_opener_does_not_cancel_others() {
     for (era, processes) in [(EraChoice::Legacy, 1), (EraChoice::Auto, 2)] {
         let (links, folder) = (links(), tempfile::tempdir().unwrap());
         let file = folder.path().join("starts");
@@ -134,7 +134,7 @@ async fn a_cancelled_opener_cancels_nobody_else() {
     }
 }
 
-/// Invariant 6: what was begun for nobody is there for the next, or is gone with its session.
+/// Invariant 6: a link whose openers were all cancelled is there for the next, or ends with its session.
 #[tokio::test]
 async fn nothing_is_left_when_all_openers_were_cancelled() {
     for era in [EraChoice::Legacy, EraChoice::Auto] {

@@ -1,4 +1,4 @@
-//! What is kept of a link to a child process, and what another process makes of it.
+//! Attachments of child processes, and their use in another process.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use crate::world::{
     LONG, alive, call, close, links, none_alive, place, quick, server_with, stdio, token,
 };
 
-/// Keeps it as a store would: sealed.
+/// Attachment store with sealed contents, like a database.
 #[derive(Debug)]
 struct Shelf {
     key: SealKey,
@@ -53,9 +53,9 @@ async fn open_kept(
     tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()
 }
 
-/// Invariant 3, R118: a process does not outlive its holder, so the next holder tells the loss.
+/// Invariant 3, R118: a child does not outlive its holder, so the next holder reports the loss.
 #[tokio::test]
-async fn another_process_begins_the_next_generation_and_tells() {
+async fn next_holder_begins_a_new_generation_and_reports_the_loss() {
     let (shelf, ann) = (shelf(false), place());
     let server = server_with(stdio(&[]), quick());
     let mut generation = Generation::default();
@@ -69,7 +69,7 @@ async fn another_process_begins_the_next_generation_and_tells() {
             generation = generation.next();
         }
         assert_eq!(link.generation(), generation);
-        // In this process it is the same one again.
+        // In the same process the link is the same again.
         let again = open_kept(&links, &server, &ann, &shelf).await.unwrap();
         assert_eq!(call(&again, "count", "{}").await, "2");
         assert_eq!(again.generation(), generation);
@@ -78,9 +78,9 @@ async fn another_process_begins_the_next_generation_and_tells() {
     }
 }
 
-/// E23, E27: with other credentials it is another server.
+/// E23, E27: other credentials make it another server.
 #[tokio::test]
-async fn what_was_kept_of_another_configuration_is_reconfigured() {
+async fn attachment_of_another_configuration_is_reconfigured() {
     let (shelf, ann) = (shelf(false), place());
     for (key, expected) in [("one", None), ("two", Some(LossReason::Reconfigured))] {
         let links = links();
@@ -94,7 +94,7 @@ async fn what_was_kept_of_another_configuration_is_reconfigured() {
 }
 
 #[tokio::test]
-async fn what_is_kept_can_be_read_again_and_only_with_its_key() {
+async fn attachment_is_readable_only_with_its_key() {
     let (shelf, ann, links) = (shelf(false), place(), links());
     let server = server_with(stdio(&[]).env("KEY", "s3cret"), quick());
     drop(open_kept(&links, &server, &ann, &shelf).await.unwrap());
@@ -120,9 +120,9 @@ async fn what_is_kept_can_be_read_again_and_only_with_its_key() {
     close(&links).await;
 }
 
-/// Invariant 12: what cannot be kept is not used, and does not stay.
+/// Invariant 12: a link whose attachment cannot be saved is not used, and is ended.
 #[tokio::test]
-async fn a_link_that_cannot_be_kept_is_not_used() {
+async fn link_that_cannot_be_saved_is_not_used() {
     let (shelf, ann, links, token) = (shelf(true), place(), links(), token());
     let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
     let error = open_kept(&links, &server, &ann, &shelf).await.unwrap_err();
@@ -133,9 +133,9 @@ async fn a_link_that_cannot_be_kept_is_not_used() {
     assert!(alive(&token).is_empty());
 }
 
-/// A session that was revived begins where it is told to.
+/// The first link of a revived session begins with the requested generation.
 #[tokio::test]
-async fn the_first_link_begins_on_the_generation_that_is_asked_for() {
+async fn first_link_begins_with_the_requested_generation() {
     let (ann, links) = (place(), links());
     let generation = Generation::default().next().next();
     let asking = Asking { generation, ..Asking::default() };

@@ -1,4 +1,4 @@
-//! What is left of links when their process is killed.
+//! Remains of links after a kill of their process.
 
 use std::{
     io::{BufRead, BufReader},
@@ -21,11 +21,11 @@ use tokio::{
 
 use crate::world::{call, open, place, quick, server_with, until};
 
-/// How many links there are.
+/// Number of links.
 const LINKS: usize = 20;
 
-/// What a server does before it serves, and none wants to go: each leaves its group, its session or its
-/// parent in a way of its own.
+/// Commands that a server runs before it serves. The processes leave their group, session or parent in different ways,
+/// and ignore signals.
 const WILD: [&str; 4] = [
     "",
     "setsid sleep TOKEN &",
@@ -33,11 +33,11 @@ const WILD: [&str; 4] = [
     "(sleep TOKEN | sleep TOKEN &);",
 ];
 
-/// What has no mark any more, and is found by a warden only.
+/// Processes without a mark, which only a warden finds.
 const SCRUBBED: &str =
     r#"(setsid env -i /bin/sh -c 'trap "" TERM; /bin/sleep TOKEN & /bin/sleep TOKEN' &);"#;
 
-/// What the test runs as its warden. Run by the harness like the others, it is nothing.
+/// Warden of the test. Does nothing when the harness runs it.
 #[test]
 fn the_warden() {
     if std::env::var_os("STAYPUT_WARDEN").is_some() {
@@ -45,7 +45,7 @@ fn the_warden() {
     }
 }
 
-/// The process that is to be killed. Run by the harness like the others, it is nothing.
+/// Process that is killed. Does nothing when the harness runs it.
 #[test]
 fn the_victim() {
     let Ok(token) = std::env::var("VICTIM") else { return };
@@ -73,7 +73,7 @@ fn the_victim() {
     });
 }
 
-/// A server that ignores whatever it is told, beside what it has let loose.
+/// Server that ignores signals, in addition to its stray processes.
 fn wild_server(wild: &str, token: &str) -> Server {
     let server = program("stayput-testserver");
     let script = format!(
@@ -88,7 +88,7 @@ fn alive(token: &str) -> Vec<u32> {
     with_token(token).into_iter().filter(|pid| is_alive(*pid)).collect()
 }
 
-/// Kills whatever is left when a test fails.
+/// Kills what is left when a test fails.
 struct Token(String);
 
 impl Drop for Token {
@@ -97,11 +97,11 @@ impl Drop for Token {
     }
 }
 
-/// Invariant 5, R032: two seconds after `kill -9` of a process with links nothing lives of them.
+/// Invariant 5, R032: two seconds after `kill -9` of a process with links, none of their processes lives.
 async fn nothing_outlives_a_kill(wardened: bool) {
-    // A number, so that `sleep` takes it.
+    // A number, so that `sleep` accepts it.
     let token = Token(format!("78{:07}{}", std::process::id(), u8::from(wardened)));
-    // Built, if it has to be, before anybody waits for it.
+    // Builds the server, if necessary, before the timing starts.
     let _ = program("stayput-testserver");
     let mut victim = Command::new(std::env::current_exe().unwrap());
     victim.args(["--exact", "killed::the_victim", "--nocapture"]).env("VICTIM", &token.0);
@@ -111,7 +111,7 @@ async fn nothing_outlives_a_kill(wardened: bool) {
     let mut victim = victim.stdin(Std::null()).stdout(Std::piped()).spawn().unwrap();
     let said = BufReader::new(victim.stdout.take().unwrap());
     assert!(said.lines().map_while(Result::ok).any(|line| line == "READY"), "the links are open");
-    // Each server has started a process that left, and most have more.
+    // Each server has started a process that left its group, and most have started more.
     until("all of them", || alive(&token.0).len() > 3 * LINKS).await;
 
     victim.kill().unwrap();
@@ -119,16 +119,16 @@ async fn nothing_outlives_a_kill(wardened: bool) {
     victim.wait().unwrap();
     until("the end of all", || alive(&token.0).is_empty()).await;
     let took = killed.elapsed();
-    // Two seconds is what is promised; the rest is for a machine that is busy with other tests.
+    // The promise is two seconds; the rest allows for a busy machine.
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 #[tokio::test]
-async fn nothing_outlives_killed_links_with_local_children() {
+async fn no_process_outlives_killed_links_with_local_children() {
     nothing_outlives_a_kill(false).await;
 }
 
 #[tokio::test]
-async fn nothing_outlives_killed_links_with_a_warden() {
+async fn no_process_outlives_killed_links_with_a_warden() {
     nothing_outlives_a_kill(true).await;
 }

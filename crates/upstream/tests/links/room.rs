@@ -1,4 +1,4 @@
-//! A cap on processes and links: who has to go, and who waits.
+//! Caps on processes and links: eviction and waiting.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ fn processes(processes: usize) -> Limits {
     Limits { processes, ..Limits::default() }
 }
 
-/// Design §4.2: at a cap the least recently used idle link goes, and its session hears of it.
+/// Design §4.2: at a cap the least recently used idle link is evicted, and its session gets a report.
 #[tokio::test]
-async fn the_link_that_was_idle_for_longest_makes_room() {
+async fn least_recently_used_idle_link_is_evicted() {
     for limits in [processes(2), Limits { links: 2, ..Limits::default() }] {
         let links = links_with(limits);
         let (server, ann, bob, eve) = (server(), place(), place(), place());
@@ -31,7 +31,7 @@ async fn the_link_that_was_idle_for_longest_makes_room() {
         let third = open(&links, &server, &eve).await;
         assert_eq!(call(&third, "count", "{}").await, "1");
         assert_eq!(links.used().processes, 2);
-        // The one that was used last is still there.
+        // The link that was used last is still there.
         let kept = open(&links, &server, &ann).await;
         assert_eq!(call(&kept, "count", "{}").await, "3");
         assert!(kept.loss().is_none());
@@ -45,10 +45,10 @@ async fn the_link_that_was_idle_for_longest_makes_room() {
     }
 }
 
-/// Invariant 7: neither what is held nor what has a call in flight makes room, and who waits in vain
-/// is told what to do.
+/// Invariant 7: a link that is held or has a call in flight is not evicted. A request that waits in vain fails with
+/// advice.
 #[tokio::test]
-async fn what_is_in_use_does_not_make_room() {
+async fn link_in_use_is_not_evicted() {
     let wait = Duration::from_millis(300);
     let links = links_with(Limits { wait, ..processes(2) });
     let (server, ann, bob) = (server(), place(), place());
@@ -66,7 +66,7 @@ async fn what_is_in_use_does_not_make_room() {
          idle; end a session, raise the limit, or try again in 5 seconds"
     );
     assert_eq!(links.used().waiting, 0);
-    // As soon as a call is given up, its link is idle.
+    // A link is idle as soon as its call is dropped.
     drop(slow);
     drop(open(&links, &server, &place()).await);
     assert_eq!(call(&held, "count", "{}").await, "1");
@@ -74,14 +74,14 @@ async fn what_is_in_use_does_not_make_room() {
     close(&links).await;
 }
 
-/// Whoever waits gets the place of a link that becomes idle, however it does.
+/// A waiting request gets the place of a link that becomes idle, in whichever way.
 #[tokio::test]
-async fn who_waits_gets_the_first_link_that_becomes_idle() {
+async fn waiting_request_gets_the_first_idle_link() {
     let links = links_with(processes(1));
     let (server, ann) = (server(), place());
     let soon = Some(Duration::from_millis(300));
     let slow = params("slow", r#"{"ms":60000}"#);
-    // Let go of; its only call ends, is given up, takes too long.
+    // The link is released; its only call ends, is dropped, or times out.
     for way in 0..4 {
         let link = open(&links, &server, &ann).await;
         let limit = soon.filter(|_| way == 3);
@@ -111,9 +111,9 @@ async fn who_waits_gets_the_first_link_that_becomes_idle() {
     close(&links).await;
 }
 
-/// A link whose child died makes no room that does not come by itself: another one has to go.
+/// A link with a dead child has already freed its place, so another link has to be evicted.
 #[tokio::test]
-async fn a_dead_link_is_not_taken_for_an_idle_one() {
+async fn dead_link_is_not_taken_for_an_idle_one() {
     let links = links_with(processes(2));
     let token = token();
     let dying = server_with(stdio(&[]).env("TOKEN", token.as_str()), quick());
@@ -122,7 +122,7 @@ async fn a_dead_link_is_not_taken_for_an_idle_one() {
     until("its place is free", || links.used().links == 0).await;
     let server = server();
     for _ in 0..4 {
-        // The oldest slot is the dead one's, and nobody comes back to it.
+        // The oldest entry is that of the dead link, and its session does not return.
         let opened = tokio::time::timeout(LONG / 3, open(&links, &server, &place())).await;
         drop(opened.unwrap());
     }
@@ -130,9 +130,9 @@ async fn a_dead_link_is_not_taken_for_an_idle_one() {
     close(&links).await;
 }
 
-/// One owner at its own cap costs nobody else a link.
+/// An owner at its own cap evicts no link of another owner.
 #[tokio::test]
-async fn an_owner_at_its_cap_loses_its_own_links() {
+async fn owner_at_its_cap_loses_its_own_links() {
     let limits = Limits {
         per_owner: PerOwner { processes: 1, ..PerOwner::default() },
         wait: Duration::from_millis(300),
@@ -154,9 +154,9 @@ async fn an_owner_at_its_cap_loses_its_own_links() {
     close(&links).await;
 }
 
-/// Invariant 6: who leaves the line leaves nothing behind, and who came first is served first.
+/// Invariant 6: a request that leaves the queue leaves nothing behind, and the queue is served in order.
 #[tokio::test]
-async fn waiting_in_line_is_fair_and_can_be_given_up() {
+async fn queue_is_fair_and_can_be_left() {
     let links = links_with(processes(1));
     let server = server();
     let held = open(&links, &server, &place()).await;
@@ -175,7 +175,7 @@ async fn waiting_in_line_is_fair_and_can_be_given_up() {
         let given_up =
             tokio::time::timeout(Duration::from_millis(100), open(&links, &server, &place())).await;
         assert!(given_up.is_err(), "there was room");
-        // It is opened for nobody, and makes room for the next.
+        // The link is opened although its request was dropped, and is evicted for the next one.
         drop(held);
     };
     tokio::time::timeout(LONG * 2, async {
@@ -188,9 +188,9 @@ async fn waiting_in_line_is_fair_and_can_be_given_up() {
     close(&links).await;
 }
 
-/// Invariant 6: what is opened for somebody who was cancelled meanwhile makes room for who waits.
+/// Invariant 6: a link whose opener was cancelled meanwhile is evicted for a waiting request.
 #[tokio::test]
-async fn a_link_that_was_opened_for_nobody_makes_room() {
+async fn link_without_an_opener_is_evicted() {
     let links = links_with(processes(1));
     let (server, bob) = (server(), place());
     let held = open(&links, &server, &place()).await;
@@ -214,9 +214,9 @@ async fn a_link_that_was_opened_for_nobody_makes_room() {
     close(&links).await;
 }
 
-/// Two sessions that need the only place in turn both get on: nobody loses a link that he waits for.
+/// Sessions that need the only place in turn all make progress: a link is not evicted before its use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_sessions_share_one_place() {
+async fn many_sessions_take_turns_with_one_place() {
     let links = links_with(Limits { wait: LONG * 4, ..processes(1) });
     let server = server();
     let rounds = (0..4).map(|_| {
@@ -233,15 +233,15 @@ async fn many_sessions_share_one_place() {
     }
     let used = links.used();
     assert!(used.processes <= 1 && used.waiting == 0, "{used:?}");
-    // Twenty calls on at most twenty generations: nobody's link went before it was used.
+    // Twenty calls on at most twenty generations: no link was evicted before its use.
     let generations: u64 = links.status().iter().filter_map(|it| Some(it.generation?.0)).sum();
     assert!(generations < 5, "{generations}");
     close(&links).await;
 }
 
-/// Design §4.5: a link that all share belongs to nobody's budget.
+/// Design §4.5: a shared link counts for no owner.
 #[tokio::test]
-async fn a_shared_link_is_one_link() {
+async fn shared_link_counts_as_one_link() {
     let limits = Limits {
         per_owner: PerOwner { processes: 0, links: 0 },
         wait: Duration::from_millis(200),
@@ -253,7 +253,7 @@ async fn a_shared_link_is_one_link() {
     let (ann, bob) = (place_of("ann"), place_of("bob"));
     assert_eq!(call(&*open(&links, &shared, &ann).await, "count", "{}").await, "1");
     assert_eq!(call(&*open(&links, &shared, &bob).await, "count", "{}").await, "2");
-    // The end of one session is not the end of the others' link.
+    // The end of one session does not end the shared link.
     assert!(links.end(ann.session).await.is_empty());
     assert_eq!(call(&*open(&links, &shared, &bob).await, "count", "{}").await, "3");
     let error = try_open(&links, &server(), &ann).await.unwrap_err();
@@ -261,9 +261,9 @@ async fn a_shared_link_is_one_link() {
     close(&links).await;
 }
 
-/// Above the limit on memory a process comes only for one that goes.
+/// Above the memory limit a new process replaces another.
 #[tokio::test]
-async fn above_the_memory_limit_one_has_to_go() {
+async fn process_above_the_memory_limit_evicts_another() {
     let token = token();
     let limits = Limits { memory: Some(64 << 20), ..processes(10) };
     let links = links_with(limits);
@@ -271,12 +271,12 @@ async fn above_the_memory_limit_one_has_to_go() {
     let server = server_with(large, quick());
     let (ann, bob) = (place(), place());
     assert_eq!(call(&*open(&links, &server, &ann).await, "count", "{}").await, "1");
-    // Nobody knows yet how much that is.
+    // Their memory has not been measured yet.
     assert_eq!(call(&*open(&links, &server, &bob).await, "count", "{}").await, "1");
     assert_eq!(alive(&token).len(), 2);
     tokio::time::timeout(LONG, async {
         while links.used().processes == 2 {
-            // Each is one more for one that goes, once it was measured.
+            // Once memory was measured, each new process replaces another.
             let before = links.used().processes;
             let eve = place();
             let link = open(&links, &server, &eve).await;

@@ -1,4 +1,4 @@
-//! Processes that were started before anybody asked for them.
+//! Spares: processes that are started in advance.
 
 use std::{path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ fn warm(count: usize) -> Options {
     Options { warm: Warm { count, ..Warm::default() }, ..quick() }
 }
 
-/// A server of which `count` spares are kept; it logs what it is sent, all of them in one file.
+/// Server with `count` spares. All its processes log their messages to one file.
 fn spared(count: usize, token: &str, log: &Path) -> Server {
     let stdio = stdio(&["--log", log.to_str().unwrap()]).env("TOKEN", token);
     server_with(stdio, warm(count))
@@ -26,9 +26,9 @@ async fn ready(links: &Links, token: &str, count: usize) {
     .await;
 }
 
-/// Nothing is sent to a spare before it is taken; it is taken once, and replaced.
+/// A spare gets no message before it is taken. It is taken once, and replaced.
 #[tokio::test]
-async fn a_spare_waits_in_silence_and_serves_one_session() {
+async fn spare_gets_no_message_and_serves_one_session() {
     let (links, folder, token) = (links(), tempfile::tempdir().unwrap(), token());
     let log = folder.path().join("log");
     let server = spared(2, &token, &log);
@@ -53,9 +53,9 @@ async fn a_spare_waits_in_silence_and_serves_one_session() {
     assert!(alive(&token).is_empty());
 }
 
-/// What died or is too old is replaced, not used.
+/// A dead or old spare is replaced, not used.
 #[tokio::test]
-async fn a_spare_that_died_or_is_too_old_is_replaced() {
+async fn dead_or_old_spare_is_replaced() {
     let (links, token) = (links(), token());
     let max_age = Duration::from_millis(600);
     let options = Options { warm: Warm { count: 1, max_age }, ..quick() };
@@ -80,9 +80,9 @@ async fn a_spare_that_died_or_is_too_old_is_replaced() {
     assert!(alive(&token).is_empty());
 }
 
-/// Nobody's process could be anybody's: no spares for what depends on session or owner.
+/// A server that depends on session or owner has no spares, because a spare is started before they are known.
 #[tokio::test]
-async fn what_depends_on_somebody_has_no_spares() {
+async fn server_that_depends_on_session_or_owner_has_no_spares() {
     let (links, token) = (links(), token());
     for value in ["${session.dir}", "${session.hash}", "${owner.dir}", "${owner.hash}"] {
         let stdio = stdio(&[]).env("TOKEN", token.as_str()).env("OF", value);
@@ -96,9 +96,9 @@ async fn what_depends_on_somebody_has_no_spares() {
     none_alive(&token).await;
 }
 
-/// Spares are counted, and go when somebody needs the place, before any link does.
+/// Spares count, and are evicted before any link.
 #[tokio::test]
-async fn a_spare_makes_room_before_a_link_does() {
+async fn spare_is_evicted_before_a_link() {
     let token = token();
     let links = links_with(Limits { processes: 2, ..Limits::default() });
     let warmed = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(5));
@@ -118,9 +118,9 @@ async fn a_spare_makes_room_before_a_link_does() {
     close(&links).await;
 }
 
-/// A spare that is still being started goes before a link, be it idle.
+/// A spare that is still starting is evicted before an idle link.
 #[tokio::test]
-async fn a_spare_that_is_still_coming_goes_before_a_link() {
+async fn starting_spare_is_evicted_before_a_link() {
     let token = token();
     for round in 0..10 {
         let links = links_with(Limits { processes: 2, ..Limits::default() });
@@ -130,7 +130,7 @@ async fn a_spare_that_is_still_coming_goes_before_a_link() {
         call(&first, "count", "{}").await;
         drop(first);
         links.warm(&warmed);
-        // It has its place before it has a process.
+        // A spare takes its place before it has a process.
         while links.used().processes < 2 {
             tokio::task::yield_now().await;
         }
@@ -145,9 +145,9 @@ async fn a_spare_that_is_still_coming_goes_before_a_link() {
     }
 }
 
-/// A spare that is just being started when somebody needs its place is given up when it is there.
+/// A spare whose place is needed while it starts is ended as soon as it has started.
 #[tokio::test]
-async fn a_spare_that_is_still_coming_makes_room_too() {
+async fn starting_spare_frees_its_place() {
     let token = token();
     for _ in 0..10 {
         let links = links_with(Limits { processes: 1, ..Limits::default() });
@@ -163,9 +163,9 @@ async fn a_spare_that_is_still_coming_makes_room_too() {
     }
 }
 
-/// At the cap of an owner a spare stays a spare, and no more of them come.
+/// An owner at its cap gets no spare, and no more spares are started.
 #[tokio::test]
-async fn an_owner_at_its_cap_gets_no_spare() {
+async fn owner_at_its_cap_gets_no_spare() {
     let token = token();
     let per_owner = PerOwner { processes: 1, ..PerOwner::default() };
     let wait = Duration::from_millis(200);
@@ -185,13 +185,13 @@ async fn an_owner_at_its_cap_gets_no_spare() {
     close(&links).await;
 }
 
-/// E27: another configuration lets go of the spares of the old one; the same one again has some again.
+/// E27: a changed configuration ends the old spares. The same configuration again starts new ones.
 #[tokio::test]
-async fn spares_go_with_their_configuration() {
+async fn spares_end_with_their_configuration() {
     let (links, token) = (links(), token());
     let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(2));
     for _ in 0..20 {
-        // Whether they are there already or still on their way.
+        // They may be ready or still starting.
         links.warm(&server);
         tokio::task::yield_now().await;
         links.reconfigure("test", None).await;
@@ -204,9 +204,9 @@ async fn spares_go_with_their_configuration() {
     close(&links).await;
 }
 
-/// Gone after the close, whatever their state is.
+/// After the close no spare is left, whatever its state was.
 #[tokio::test]
-async fn spares_that_are_on_their_way_are_gone_after_the_close() {
+async fn starting_spares_are_gone_after_the_close() {
     let token = token();
     for turns in 0..12 {
         let links = links();

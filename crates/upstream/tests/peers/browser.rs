@@ -1,4 +1,4 @@
-//! `@playwright/mcp`: a server that has a whole browser behind it.
+//! `@playwright/mcp`: a server with a whole browser behind it.
 
 use serde_json::json;
 use stayput_testkit::peers;
@@ -10,11 +10,11 @@ use crate::{
     world::{close, place, try_call, until},
 };
 
-/// A browser for each session, and the word that its processes have.
+/// Server with a browser for each session, and the token of its processes.
 pub(crate) struct Browser {
     pub(crate) server: Server,
     pub(crate) token: Token,
-    /// Where it puts its sockets, whose paths have to be short.
+    /// Folder of its sockets, whose paths have to be short.
     _temporary: TempDir,
 }
 
@@ -27,7 +27,7 @@ impl Browser {
     }
 }
 
-/// The recipe, and beside it what keeps a test from leaving files in the home of who runs it.
+/// Entry of the recipe, with settings that keep files out of the home folder of the user who runs the test.
 fn server(token: &Token, temporary: &str) -> Server {
     let stdio = program(token, temporary).args(["--user-data-dir=${session.dir}/profile"]);
     let stdio = stdio.env("XDG_CACHE_HOME", "${session.dir}/cache");
@@ -47,24 +47,24 @@ fn program(token: &Token, temporary: &str) -> Stdio {
     stdio.env("XDG_CONFIG_HOME", "${session.dir}/config")
 }
 
-/// A page that says this.
+/// Parameters that open a page with this text.
 pub(crate) fn page(text: &str) -> serde_json::Value {
     json!({ "url": format!("data:text/html,<title>{text}</title><h1>{text}</h1>") })
 }
 
-/// All processes of one browser, its server included.
+/// Returns all processes of one browser, its server included.
 fn of_profile(token: &Token, profile: &str) -> Vec<u32> {
     let mut found = token.tree();
     found.retain(|pid| arguments(*pid).contains(profile));
     found
 }
 
-/// What of these is the browser, not the server that drives it, brought to a stop: a browser that is
-/// well notices that its server is gone, and would go by itself.
+/// Freezes the browser processes among these, but not the server that drives them. A healthy browser would notice the
+/// end of its server and exit by itself.
 pub(crate) fn frozen(pids: &[u32]) -> Vec<u32> {
     let mut browser = pids.to_vec();
     browser.retain(|pid| arguments(*pid).contains("chrom") && !is_driver(*pid));
-    // The browser itself, and what it is made of.
+    // The browser itself and its subprocesses.
     assert!(browser.len() > 3, "{:?}", alive(pids));
     browser.iter().copied().for_each(freeze);
     browser
@@ -74,7 +74,7 @@ fn is_driver(pid: u32) -> bool {
     arguments(pid).contains("playwright/mcp/cli.js")
 }
 
-/// Two sessions, two browsers; what one has open stays open; what ends takes all of it along.
+/// Two sessions have two browsers. An open page stays open, and the end of a session ends its whole browser.
 async fn browsers_are_apart(way: Way) {
     let (links, browser) = (way.links(), Browser::new());
     let (ann, ben) = (place(), place());
@@ -90,7 +90,7 @@ async fn browsers_are_apart(way: Way) {
     }
     let ann_id = ann.session.to_string();
     let of_ann = of_profile(&browser.token, &ann_id);
-    // Its server, the browser, and what the browser is made of.
+    // The server, the browser and its subprocesses.
     assert!(of_ann.len() > 3, "{of_ann:?}");
     assert!(links.end(ann.session).await.is_empty());
     assert_eq!(alive(&of_ann), []);
@@ -108,25 +108,25 @@ async fn browsers_are_apart(way: Way) {
     close(&links).await;
 }
 
-/// R034, invariant 5: the browser leads a group of its own, and goes with the link.
+/// R034, invariant 5: the browser leads its own process group, and ends with the link.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_have_a_browser_each_and_nothing_is_left_of_it() {
+async fn each_session_has_a_browser_that_ends_with_it() {
     if !peers::are_left_out() {
         browsers_are_apart(Way::Local).await;
     }
 }
 
-/// The same below a warden.
+/// Runs the same below a warden.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_have_a_browser_each_below_a_warden() {
+async fn each_session_has_a_browser_below_a_warden() {
     if !peers::are_left_out() {
         browsers_are_apart(Way::Wardened).await;
     }
 }
 
-/// Why the recipe is needed: by default there is one profile for all, in the user's cache.
+/// The reason for the recipe: by default all share one profile in the user's cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_without_a_profile_each_cannot_have_a_browser_each() {
+async fn sessions_with_one_profile_cannot_both_have_a_browser() {
     if peers::are_left_out() {
         return;
     }
@@ -147,7 +147,7 @@ async fn sessions_without_a_profile_each_cannot_have_a_browser_each() {
     assert_eq!(token.tree(), [0_u32; 0]);
 }
 
-/// Invariants 3 and 5: whoever kills the server hard leaves the browser to us, and the loss is told.
+/// Invariants 3 and 5: if the server is killed, its browser is killed here, and the loss is reported.
 async fn a_leader_is_killed(way: Way) {
     let (links, browser) = (way.links(), Browser::new());
     let ann = place();
@@ -176,23 +176,23 @@ async fn a_leader_is_killed(way: Way) {
     close(&links).await;
 }
 
-/// E25, with children of our own.
+/// E25, with local children.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_browser_goes_with_its_killed_server() {
+async fn browser_ends_with_its_killed_server() {
     if !peers::are_left_out() {
         a_leader_is_killed(Way::Local).await;
     }
 }
 
-/// The same below a warden.
+/// Runs the same below a warden.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_browser_goes_with_its_killed_server_below_a_warden() {
+async fn browser_ends_with_its_killed_server_below_a_warden() {
     if !peers::are_left_out() {
         a_leader_is_killed(Way::Wardened).await;
     }
 }
 
-/// Nobody waits for a browser that hangs.
+/// The end of a session does not wait for a hanging browser.
 async fn a_hanging_browser_is_ended(way: Way) {
     let (links, browser) = (way.links(), Browser::new());
     let ann = place();
@@ -210,17 +210,17 @@ async fn a_hanging_browser_is_ended(way: Way) {
     assert_eq!(browser.token.tree(), [0_u32; 0]);
 }
 
-/// R034: with children of our own.
+/// R034, with local children.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_browser_that_hangs_goes_with_its_session() {
+async fn hanging_browser_ends_with_its_session() {
     if !peers::are_left_out() {
         a_hanging_browser_is_ended(Way::Local).await;
     }
 }
 
-/// The same below a warden.
+/// Runs the same below a warden.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_browser_that_hangs_goes_with_its_session_below_a_warden() {
+async fn hanging_browser_ends_with_its_session_below_a_warden() {
     if !peers::are_left_out() {
         a_hanging_browser_is_ended(Way::Wardened).await;
     }

@@ -1,4 +1,4 @@
-//! What becomes of a browser when the process that keeps it is killed.
+//! Browsers after a kill of the process that holds them.
 
 use std::{
     io::{BufRead, BufReader},
@@ -18,7 +18,7 @@ use crate::{
     world::{place, until},
 };
 
-/// The Stayput process that is to be killed. Run by the harness like the others, it is nothing.
+/// Stayput process that is killed. Does nothing when the harness runs it.
 #[test]
 fn the_victim() {
     let Ok(way) = std::env::var("VICTIM_WAY") else { return };
@@ -32,9 +32,9 @@ fn the_victim() {
     });
 }
 
-/// Invariant 5, R032: nothing outlives `kill -9`, a browser in a group of its own included.
+/// Invariant 5, R032: no process outlives `kill -9`, not even a browser in its own process group.
 async fn nothing_outlives_a_kill(way: &str) {
-    // All that the victim leaves on the disk is in here.
+    // Folder for all files of the victim.
     let temporary = tempfile::Builder::new().prefix("victim").tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap());
     victim.args(["--exact", "dying::the_victim", "--nocapture"]);
@@ -48,7 +48,7 @@ async fn nothing_outlives_a_kill(way: &str) {
     let token = Token::of(&token.await.unwrap().expect("the victim is ready"));
     let mut before = token.tree();
     frozen(&before);
-    // With whoever looks after them.
+    // Including the warden or watchdog.
     before.extend(stayput_testkit::processes::descendants(victim.id()));
 
     victim.kill().unwrap();

@@ -12,7 +12,7 @@ use crate::{
     world::{LONG, close, place, until},
 };
 
-/// The server on one transport, and what it needs to live.
+/// Server on one transport, and the objects that keep it running.
 struct Reached {
     name: &'static str,
     server: Server,
@@ -36,12 +36,12 @@ impl Reached {
 
     async fn sse() -> Self {
         let http = Listening::everything(peers::everything(), "sse", "/sse").await;
-        // Nobody said that it is the old transport: that is found out.
+        // The old transport is not configured, so it has to be detected.
         let server = kept("everything", Http::new(http.url()), EraChoice::Auto);
         Self { name: "sse", server, token: Token::new(), http: Some(http) }
     }
 
-    /// How many sessions the server has begun and how many of them are over, as far as it tells.
+    /// Returns the numbers of begun and ended sessions, as far as the server prints them.
     fn sessions(&self) -> (usize, usize) {
         let Some(http) = &self.http else { return (0, 0) };
         match self.name {
@@ -53,7 +53,7 @@ impl Reached {
         }
     }
 
-    /// Listens, and comes back when the server can be heard.
+    /// Listens, and returns when the server's stream is open.
     async fn listen(&self, link: &Link) -> Listener {
         let opened = |http: &Listening| http.count("Establishing new SSE stream");
         let before = self.http.as_ref().map_or(0, opened);
@@ -65,7 +65,7 @@ impl Reached {
     }
 }
 
-/// Waits for a notification, and answers with `roots` what is asked meanwhile.
+/// Waits for a notification, and answers server requests with `roots` meanwhile.
 async fn heard(listener: &mut Listener, method: &str, roots: &Value) -> Value {
     loop {
         match timeout(LONG, listener.next()).await.unwrap().unwrap() {
@@ -81,7 +81,7 @@ async fn heard(listener: &mut Listener, method: &str, roots: &Value) -> Value {
     }
 }
 
-/// Lists, calls, and long calls that tell how far they are.
+/// Checks lists, calls, and long calls with progress.
 async fn lists_echoes_and_reports(reached: &Reached, links: &Links) {
     let link = open(links, &reached.server, &place()).await;
     assert_eq!(link.greeting().era(), Era::Legacy);
@@ -106,7 +106,7 @@ async fn lists_echoes_and_reports(reached: &Reached, links: &Links) {
     assert_eq!(steps, [1, 2, 3, 4, 5]);
 }
 
-/// What the server asks during a call comes with the call.
+/// A server request during a call comes with the call.
 async fn asks_and_is_answered(reached: &Reached, links: &Links) {
     let link = open(links, &reached.server, &place()).await;
     let sampling = json!({ "name": "trigger-sampling-request", "arguments": { "prompt": "hm" } });
@@ -124,7 +124,7 @@ async fn asks_and_is_answered(reached: &Reached, links: &Links) {
     assert!(talked.text.contains("Name: Ann"), "{talked:?}");
 }
 
-/// It asks for roots outside any call, over HTTP on the stream of whoever listens.
+/// The server requests roots outside any call, over HTTP on the stream of a listener.
 async fn asks_for_roots(reached: &Reached, links: &Links) {
     let link = open(links, &reached.server, &place()).await;
     let roots = json!({ "roots": [{ "uri": "file:///work", "name": "work" }] });
@@ -137,7 +137,7 @@ async fn asks_for_roots(reached: &Reached, links: &Links) {
     assert!(talked.text.contains("file:///work"), "{}: {talked:?}", reached.name);
 }
 
-/// A listener hears what was subscribed to, and what is logged.
+/// A listener gets updates of its subscriptions and log messages.
 async fn tells_who_listens(reached: &Reached, links: &Links) {
     let link = open(links, &reached.server, &place()).await;
     let roots = json!({ "roots": [] });
@@ -153,7 +153,7 @@ async fn tells_who_listens(reached: &Reached, links: &Links) {
     assert!(logged["params"]["level"].is_string(), "{logged}");
 }
 
-/// Two sessions at once have a switch each, and each finds its own as it left it.
+/// Two concurrent sessions each have their own switch, which keeps its state.
 async fn keeps_sessions_apart(reached: &Reached, links: &Links) {
     let (ann, ben) = (place(), place());
     let mut said = Vec::new();
@@ -171,7 +171,7 @@ async fn keeps_sessions_apart(reached: &Reached, links: &Links) {
         assert!(links.end(place.session).await.is_empty());
     }
     assert_eq!(reached.token.tree(), [0_u32; 0]);
-    // The one that was asked what it is, and those two.
+    // The probe and the two sessions.
     let sessions = if reached.http.is_some() { 3 } else { 0 };
     until("the end of its sessions", || reached.sessions() == (sessions, sessions)).await;
 }
@@ -191,7 +191,7 @@ async fn all(reached: Reached) {
 
 /// R013, R016, R102.
 #[tokio::test]
-async fn everything_over_stdio() {
+async fn everything_works_over_stdio() {
     if !peers::are_left_out() {
         all(Reached::stdio()).await;
     }
@@ -199,15 +199,15 @@ async fn everything_over_stdio() {
 
 /// R013, R016, R102, R103.
 #[tokio::test]
-async fn everything_over_streamable_http() {
+async fn everything_works_over_streamable_http() {
     if !peers::are_left_out() {
         all(Reached::streamable().await).await;
     }
 }
 
-/// The transport of 2024-11-05, found without being named, and named.
+/// Covers the transport of 2024-11-05, both detected and configured.
 #[tokio::test]
-async fn everything_over_sse() {
+async fn everything_works_over_sse() {
     if peers::are_left_out() {
         return;
     }
@@ -215,7 +215,7 @@ async fn everything_over_sse() {
     let links = Way::Local.links();
     lists_echoes_and_reports(&reached, &links).await;
     close(&links).await;
-    // Else those of the first part would be counted.
+    // Otherwise the sessions of the first part would be counted.
     reached.http = Some(Listening::everything(peers::everything(), "sse", "/sse").await);
     let url = reached.http.as_ref().unwrap().url();
     reached.server = kept("everything", Transport::Sse(Http::new(url)), EraChoice::Auto);

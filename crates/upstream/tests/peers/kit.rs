@@ -1,4 +1,4 @@
-//! Peers as servers, and what runs of them.
+//! Peers as servers, and their processes.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use tokio::{runtime::Handle, time::timeout};
 
 use crate::world::LONG;
 
-/// Who starts the children.
+/// Parent of the child processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Local,
@@ -42,8 +42,8 @@ impl Way {
     }
 }
 
-/// A word that only the processes of one test have in their environment. Dropped, it kills what has
-/// it: a test that fails leaves nothing behind either.
+/// Token in the environment of the processes of one test. Dropping it kills these processes, so that a failed test
+/// leaves nothing behind.
 #[derive(Debug)]
 pub(crate) struct Token(String);
 
@@ -55,12 +55,12 @@ impl Token {
         Self(format!("peer-{}-{count}-of-a-test", std::process::id()))
     }
 
-    /// The word that another process made.
+    /// Wraps the token of another process.
     pub(crate) fn of(word: &str) -> Self {
         Self(word.to_owned())
     }
 
-    /// A peer as a child process that has this word.
+    /// Configures a peer as a child process with this token.
     pub(crate) fn stdio(&self, peer: &Peer, args: &[&str]) -> Stdio {
         let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
         let mut stdio = Stdio::new(text(&peer.program))
@@ -73,7 +73,7 @@ impl Token {
         stdio
     }
 
-    /// What has the word and all that descends from it: some take it out of their environment.
+    /// Returns the processes with the token and all their descendants, because some remove it from their environment.
     pub(crate) fn tree(&self) -> Vec<u32> {
         let mut all = with_token(&self.0);
         let below: Vec<u32> = all.iter().flat_map(|pid| descendants(*pid)).collect();
@@ -100,36 +100,36 @@ pub(crate) fn kill_hard(pid: u32) {
     signal(pid, Signal::KILL);
 }
 
-/// Stops a process where it is. It hears nothing any more, and does not go by itself.
+/// Stops a process with SIGSTOP, so that it does not react and does not exit by itself.
 pub(crate) fn freeze(pid: u32) {
     signal(pid, Signal::STOP);
 }
 
 fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    // It may have ended meanwhile.
+    // The process may have ended meanwhile.
     let _ = kill_process(pid, signal);
 }
 
-/// The arguments of a process, in one line.
+/// Returns the arguments of a process as one line.
 pub(crate) fn arguments(pid: u32) -> String {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).replace('\0', " ")
 }
 
-/// Those of them that run.
+/// Filters the processes that are running.
 pub(crate) fn alive(pids: &[u32]) -> Vec<(u32, String)> {
     let alive = pids.iter().filter(|pid| is_alive(**pid));
     alive.map(|pid| (*pid, arguments(*pid))).collect()
 }
 
-/// A server of which each session has its own link.
+/// Server with a link for each session.
 pub(crate) fn kept(name: &str, transport: impl Into<Transport>, era: EraChoice) -> Server {
     let isolation = Some(Isolation::PerSession);
     Server::with(name, transport, Options { era, isolation, ..Options::default() }).unwrap()
 }
 
-/// Opens a link for a client that can be asked everything.
+/// Opens a link for a client with all capabilities.
 pub(crate) async fn open(links: &Links, server: &Server, place: &LinkOwner) -> PooledLink {
     let capabilities = r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{}}"#;
     let hello = Hello::new(r#"{"name":"test","version":"1"}"#, capabilities).unwrap();
@@ -138,12 +138,12 @@ pub(crate) async fn open(links: &Links, server: &Server, place: &LinkOwner) -> P
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What the client of [`open`] can be asked.
+/// Capabilities of the client of [`open`].
 pub(crate) fn everything() -> Declares {
     Declares { roots: true, sampling: true, elicitation: true }
 }
 
-/// Asks for something that has to go well.
+/// Sends a request that has to succeed.
 pub(crate) async fn ask(link: &Link, method: &str, params: &Value) -> Value {
     let call = link.call(method, Some(&params.to_string()), CallOptions::default()).await;
     let answer = timeout(LONG, call.unwrap().answer()).await.unwrap().unwrap();
@@ -151,7 +151,7 @@ pub(crate) async fn ask(link: &Link, method: &str, params: &Value) -> Value {
     serde_json::from_str(result).unwrap()
 }
 
-/// All text of what a tool gave.
+/// Calls a tool and returns all its text.
 pub(crate) async fn tool(link: &Link, name: &str, arguments: &Value) -> String {
     let result = ask(link, "tools/call", &json!({ "name": name, "arguments": arguments })).await;
     assert_ne!(result["isError"], true, "{name}: {result}");
@@ -164,18 +164,18 @@ fn texts(result: &Value) -> String {
     texts.join("\n")
 }
 
-/// What happened on the way to an answer.
+/// Messages before an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
-    /// The text of the answer.
+    /// Text of the answer.
     pub(crate) text: String,
-    /// What the server told.
+    /// Notifications of the server.
     pub(crate) told: Vec<Value>,
-    /// What the server asked.
+    /// Requests of the server.
     pub(crate) asked: Vec<String>,
 }
 
-/// Calls a tool, answers what it asks with `reply`, and keeps what it tells.
+/// Calls a tool, answers its requests with `reply`, and records its notifications.
 pub(crate) async fn talk(link: &Link, params: &Value, reply: &Value) -> Talk {
     let options = CallOptions { declares: everything(), ..CallOptions::default() };
     let params = params.to_string();

@@ -1,4 +1,4 @@
-//! A peer that listens on a port.
+//! Peer that listens on a port.
 
 use std::{
     fs,
@@ -12,11 +12,11 @@ use stayput_testkit::peers::Peer;
 
 use crate::world::until;
 
-/// A running HTTP server of others. It is in the process group of the test, so that whoever kills the
-/// test for taking too long kills it too; dropped, it is killed.
+/// Running third-party HTTP server. It is in the process group of the test, so that it is killed with the test after a
+/// timeout. Killed on drop.
 pub(crate) struct Listening {
     peer: Peer,
-    /// The argument before the port.
+    /// Argument before the port.
     word: &'static str,
     url: String,
     child: Child,
@@ -26,7 +26,7 @@ pub(crate) struct Listening {
 type Said = Arc<Mutex<Vec<String>>>;
 
 impl Listening {
-    /// A peer that takes `word` and a port, and says its URL first.
+    /// Starts a peer that takes `word` and a port, and prints its URL first.
     pub(crate) async fn start(peer: Peer, word: &'static str) -> Self {
         Self::on_port(peer, word, "0").await
     }
@@ -41,8 +41,7 @@ impl Listening {
         server
     }
 
-    /// The reference server, which takes its port from the environment and does not say which one it
-    /// was given.
+    /// Starts the reference server, which takes its port from the environment and does not print the one that it got.
     pub(crate) async fn everything(peer: Peer, mode: &str, path: &str) -> Self {
         let (child, said) = run(peer.command().arg(mode).env("PORT", "0"));
         let mut server = Self { peer, word: "", url: String::new(), child, said };
@@ -70,12 +69,12 @@ impl Listening {
         &self.url
     }
 
-    /// The lines that it wrote.
+    /// Returns its output lines.
     pub(crate) fn said(&self) -> Vec<String> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many lines with this it wrote.
+    /// Counts its output lines that contain this text.
     pub(crate) fn count(&self, what: &str) -> usize {
         self.said().iter().filter(|line| line.contains(what)).count()
     }
@@ -97,7 +96,7 @@ fn run(command: &mut Command) -> (Child, Said) {
     (child, said)
 }
 
-/// The thread ends with the server.
+/// Collects output lines. The thread ends with the server.
 fn keep(from: impl Read + Send + 'static, said: &Said) {
     let said = said.clone();
     thread::spawn(move || {
@@ -107,7 +106,7 @@ fn keep(from: impl Read + Send + 'static, said: &Said) {
     });
 }
 
-/// The port that a process listens on.
+/// Returns the port that a process listens on.
 fn listened(pid: u32) -> Option<u16> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(Result::ok);
     let sockets: Vec<String> = entries
@@ -123,7 +122,7 @@ fn listened(pid: u32) -> Option<u16> {
     lines
         .filter_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            // Address, state and inode; 0A is a socket that listens.
+            // Address, state and inode; 0A is a listening socket.
             let (address, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
             let ours = *state == "0A" && sockets.iter().any(|socket| socket == inode);
             ours.then(|| u16::from_str_radix(address.rsplit(':').next()?, 16).ok())?

@@ -1,4 +1,4 @@
-//! `server-memory`: an own process is not yet own state.
+//! `server-memory`: a separate process does not imply separate state.
 
 use serde_json::{Value, json};
 use stayput_testkit::peers;
@@ -15,7 +15,7 @@ async fn remembers(links: &Links, server: &Server, place: &LinkOwner, name: &str
     tool(&link, "create_entities", &json!({ "entities": [entity] })).await;
 }
 
-/// The names that a session knows.
+/// Returns the names that a session knows.
 async fn known(links: &Links, server: &Server, place: &LinkOwner) -> Vec<String> {
     let link = open(links, server, place).await;
     let graph: Value = serde_json::from_str(&tool(&link, "read_graph", &json!({})).await).unwrap();
@@ -25,7 +25,7 @@ async fn known(links: &Links, server: &Server, place: &LinkOwner) -> Vec<String>
     names
 }
 
-/// Where the processes of this word remember.
+/// Returns the memory files of the processes with this token.
 fn files(token: &Token) -> Vec<String> {
     let environments = token.tree().into_iter().map(|pid| {
         let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -38,9 +38,9 @@ fn files(token: &Token) -> Vec<String> {
     found.collect()
 }
 
-/// Design §4.5: the recipe gives each session a memory of its own, which goes with it.
+/// Design §4.5: with the recipe each session has its own memory, which ends with it.
 #[tokio::test]
-async fn sessions_with_a_folder_each_do_not_see_each_other() {
+async fn sessions_with_separate_folders_are_isolated() {
     if peers::are_left_out() {
         return;
     }
@@ -67,10 +67,10 @@ async fn sessions_with_a_folder_each_do_not_see_each_other() {
     close(&links).await;
 }
 
-/// Why the recipe is needed: processes of their own that remember in one file see each other. Without
-/// the variable that file is beside the program, which a test must not write to.
+/// The reason for the recipe: separate processes with one memory file see each other's state. Without the variable
+/// that file is next to the program, which a test must not write to.
 #[tokio::test]
-async fn sessions_with_one_file_see_each_other() {
+async fn sessions_with_one_file_share_state() {
     if peers::are_left_out() {
         return;
     }
@@ -89,7 +89,7 @@ async fn sessions_with_one_file_see_each_other() {
     assert_eq!(token.tree(), [0_u32; 0]);
 }
 
-/// The other recipe: one memory, and one process, for all sessions of an owner, which is kept.
+/// The other recipe: one memory and one process for all sessions of an owner, kept after their end.
 #[tokio::test]
 async fn sessions_of_one_owner_can_share_a_memory() {
     if peers::are_left_out() {

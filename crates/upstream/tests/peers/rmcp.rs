@@ -1,4 +1,4 @@
-//! The server of the conformance suite, on the official Rust SDK.
+//! Server of the conformance suite, on the official Rust SDK.
 
 use serde_json::{Value, json};
 use stayput_testkit::{
@@ -15,15 +15,15 @@ use crate::{
 };
 
 async fn start() -> Listening {
-    // It may have to be built.
+    // The program may have to be built first.
     let program = tokio::task::spawn_blocking(|| program("stayput-conformance-server"));
     let program = program.await.unwrap();
     Listening::start(Peer { program, args: Vec::new(), env: Vec::new() }, "--port").await
 }
 
-/// As legacy: sessions, progress, questions, and the loss of all with the server.
+/// Legacy era: sessions, progress, server requests, and the loss of all with the server.
 #[tokio::test]
-async fn rmcp_as_legacy() {
+async fn rmcp_works_as_legacy_server() {
     if peers::are_left_out() {
         return;
     }
@@ -59,9 +59,9 @@ async fn rmcp_as_legacy() {
     drop(http);
 }
 
-/// As modern: each request stands for itself, progress included.
+/// Modern era: each request is independent, progress included.
 #[tokio::test]
-async fn rmcp_as_modern() {
+async fn rmcp_works_as_modern_server() {
     if peers::are_left_out() {
         return;
     }

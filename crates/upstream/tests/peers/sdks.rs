@@ -1,4 +1,4 @@
-//! Counters on the SDKs of others, each in both eras: what is kept, what is apart, what is lost.
+//! Counters on third-party SDKs, each in both eras: state, isolation and loss.
 
 use std::{ops::Range, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     world::{LONG, close, place, try_call},
 };
 
-/// Counts on in a session, each time with the link opened anew.
+/// Counts in a session, with a newly opened link each time.
 async fn counts(links: &Links, server: &Server, place: &LinkOwner, numbers: Range<u32>) {
     for number in numbers {
         let link = open(links, server, place).await;
@@ -28,13 +28,13 @@ async fn era(links: &Links, server: &Server, place: &LinkOwner) -> Era {
 }
 
 fn server(stdio: &Stdio, era: EraChoice, isolation: Option<Isolation>) -> Server {
-    // Python can take long to start on a busy machine; silence for that long means nothing.
+    // Python can start slowly on a busy machine, so a long silence means nothing.
     let timeouts = Timeouts { probe: LONG, ..Timeouts::default() };
     let options = Options { era, isolation, timeouts, ..Options::default() };
     Server::with("counter", stdio.clone(), options).unwrap()
 }
 
-/// Over stdio a session has a process, and with it a count of its own.
+/// Over stdio a session has a process and thus its own count.
 async fn counts_over_stdio(peer: &Peer, choice: EraChoice) {
     let (links, token) = (Way::Local.links(), Token::new());
     let server = server(&token.stdio(peer, &["stdio"]), choice, None);
@@ -51,13 +51,13 @@ async fn counts_over_stdio(peer: &Peer, choice: EraChoice) {
     close(&links).await;
 }
 
-/// As modern, with a process for each session or one for all. `numbers` are what two requests of one
-/// session and one of another give.
+/// Modern era, with a process for each session or one for all. `numbers` are the results of two requests of one
+/// session and one of another.
 async fn counts_over_modern_stdio(peer: &Peer, isolation: Isolation, numbers: [&str; 3]) {
     let (links, token) = (Way::Local.links(), Token::new());
     let stdio = token.stdio(peer, &["stdio"]);
     let choice = match isolation {
-        // Shared by all, a server that speaks both eras is spoken to as modern.
+        // A shared server that supports both eras is used as modern.
         Isolation::Shared => EraChoice::Auto,
         _ => EraChoice::Modern,
     };
@@ -76,8 +76,8 @@ async fn counts_over_modern_stdio(peer: &Peer, isolation: Isolation, numbers: [&
     assert_eq!(token.tree(), [0_u32; 0]);
 }
 
-/// Over HTTP a legacy session has a count of its own, and a server that was restarted says that it is
-/// gone: nothing is sent twice, and the next one begins anew.
+/// Over HTTP a legacy session has its own count. A restarted server reports the session as unknown: nothing is sent
+/// twice, and the next session starts anew.
 async fn counts_over_http(peer: Peer) {
     let (links, http) = (Way::Local.links(), Listening::start(peer, "http").await);
     let (ann, ben) = (place(), place());
@@ -103,8 +103,8 @@ async fn counts_over_http(peer: Peer) {
     drop(http);
 }
 
-/// Spoken to as modern, each request stands for itself: `numbers` are what four of them give, two of
-/// one session and two of another.
+/// Modern era over HTTP: each request is independent. `numbers` are the results of four requests, two of one session
+/// and two of another.
 async fn counts_over_modern_http(peer: Peer, numbers: [&str; 4]) {
     let (links, http) = (Way::Local.links(), Listening::start(peer, "http").await);
     let server = kept("counter", Http::new(http.url()), EraChoice::Modern);
@@ -127,21 +127,21 @@ async fn counts_over_modern_http(peer: Peer, numbers: [&str; 4]) {
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_over_stdio() {
+async fn typescript_sdk_works_over_stdio() {
     if !peers::are_left_out() {
         counts_over_stdio(&peers::counter_typescript(), EraChoice::Auto).await;
     }
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_over_legacy_stdio() {
+async fn typescript_sdk_works_over_legacy_stdio() {
     if !peers::are_left_out() {
         counts_over_stdio(&peers::counter_typescript(), EraChoice::Legacy).await;
     }
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_over_modern_stdio() {
+async fn typescript_sdk_works_over_modern_stdio() {
     if !peers::are_left_out() {
         let peer = peers::counter_typescript();
         counts_over_modern_stdio(&peer, Isolation::PerSession, ["1", "2", "1"]).await;
@@ -149,16 +149,16 @@ async fn the_typescript_sdk_over_modern_stdio() {
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_over_shared_stdio() {
+async fn typescript_sdk_works_over_shared_stdio() {
     if !peers::are_left_out() {
         let peer = peers::counter_typescript();
         counts_over_modern_stdio(&peer, Isolation::Shared, ["1", "2", "3"]).await;
     }
 }
 
-/// What was learned of a server in one era does not decide for who asks for the other.
+/// The learned profile of one era does not decide for a server that is configured with the other.
 #[tokio::test]
-async fn the_era_that_is_chosen_holds_whatever_was_learned() {
+async fn configured_era_overrides_the_learned_one() {
     if peers::are_left_out() {
         return;
     }
@@ -178,10 +178,10 @@ async fn the_era_that_is_chosen_holds_whatever_was_learned() {
     assert_eq!(token.tree(), [0_u32; 0]);
 }
 
-/// The short limit is for those who may not understand the question. Who can only be modern, because it
-/// was said so or because it is nothing else, may take its time to start.
+/// The short probe timeout is for servers that may not understand the probe. A server that can only be modern, by
+/// configuration or by its kind, may start slowly.
 #[tokio::test]
-async fn a_modern_server_may_be_slow_to_start() {
+async fn modern_server_may_start_slowly() {
     if peers::are_left_out() {
         return;
     }
@@ -200,37 +200,37 @@ async fn a_modern_server_may_be_slow_to_start() {
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_over_http() {
+async fn typescript_sdk_works_over_http() {
     if !peers::are_left_out() {
         counts_over_http(peers::counter_typescript()).await;
     }
 }
 
 #[tokio::test]
-async fn the_typescript_sdk_over_modern_http() {
+async fn typescript_sdk_works_over_modern_http() {
     if !peers::are_left_out() {
         counts_over_modern_http(peers::counter_typescript(), ["1", "2", "3", "4"]).await;
     }
 }
 
-/// It locks itself to the era of the first word it hears: not told which, it is kept as
-/// legacy, and not locked into the other one by having been asked.
+/// The SDK locks itself to the era of the first message. Without a configured era it is used as legacy, and the probe
+/// does not lock it into the other era.
 #[tokio::test]
-async fn the_python_sdk_over_stdio() {
+async fn python_sdk_works_over_stdio() {
     if !peers::are_left_out() {
         counts_over_stdio(&peers::counter_python(), EraChoice::Auto).await;
     }
 }
 
 #[tokio::test]
-async fn the_python_sdk_over_legacy_stdio() {
+async fn python_sdk_works_over_legacy_stdio() {
     if !peers::are_left_out() {
         counts_over_stdio(&peers::counter_python(), EraChoice::Legacy).await;
     }
 }
 
 #[tokio::test]
-async fn the_python_sdk_over_modern_stdio() {
+async fn python_sdk_works_over_modern_stdio() {
     if !peers::are_left_out() {
         let peer = peers::counter_python();
         counts_over_modern_stdio(&peer, Isolation::PerSession, ["1", "2", "1"]).await;
@@ -238,7 +238,7 @@ async fn the_python_sdk_over_modern_stdio() {
 }
 
 #[tokio::test]
-async fn the_python_sdk_over_shared_stdio() {
+async fn python_sdk_works_over_shared_stdio() {
     if !peers::are_left_out() {
         let peer = peers::counter_python();
         counts_over_modern_stdio(&peer, Isolation::Shared, ["1", "2", "3"]).await;
@@ -246,37 +246,37 @@ async fn the_python_sdk_over_shared_stdio() {
 }
 
 #[tokio::test]
-async fn the_python_sdk_over_http() {
+async fn python_sdk_works_over_http() {
     if !peers::are_left_out() {
         counts_over_http(peers::counter_python()).await;
     }
 }
 
 #[tokio::test]
-async fn the_python_sdk_over_modern_http() {
+async fn python_sdk_works_over_modern_http() {
     if !peers::are_left_out() {
         counts_over_modern_http(peers::counter_python(), ["1", "2", "3", "4"]).await;
     }
 }
 
 #[tokio::test]
-async fn fastmcp_over_stdio() {
+async fn fastmcp_works_over_stdio() {
     if !peers::are_left_out() {
         counts_over_stdio(&peers::counter_fastmcp(), EraChoice::Auto).await;
     }
 }
 
 #[tokio::test]
-async fn fastmcp_over_legacy_stdio() {
+async fn fastmcp_works_over_legacy_stdio() {
     if !peers::are_left_out() {
         counts_over_stdio(&peers::counter_fastmcp(), EraChoice::Legacy).await;
     }
 }
 
-/// What it keeps for a session it forgets between two modern requests, over stdio too: this is why a
-/// server that speaks both eras is kept as legacy.
+/// FastMCP forgets the state of a session between two modern requests, over stdio too. So a server that supports both
+/// eras is used as legacy if it has sessions.
 #[tokio::test]
-async fn fastmcp_over_modern_stdio() {
+async fn fastmcp_works_over_modern_stdio() {
     if !peers::are_left_out() {
         let peer = peers::counter_fastmcp();
         counts_over_modern_stdio(&peer, Isolation::PerSession, ["1", "1", "1"]).await;
@@ -284,7 +284,7 @@ async fn fastmcp_over_modern_stdio() {
 }
 
 #[tokio::test]
-async fn fastmcp_over_shared_stdio() {
+async fn fastmcp_works_over_shared_stdio() {
     if !peers::are_left_out() {
         let peer = peers::counter_fastmcp();
         counts_over_modern_stdio(&peer, Isolation::Shared, ["1", "1", "1"]).await;
@@ -292,14 +292,14 @@ async fn fastmcp_over_shared_stdio() {
 }
 
 #[tokio::test]
-async fn fastmcp_over_http() {
+async fn fastmcp_works_over_http() {
     if !peers::are_left_out() {
         counts_over_http(peers::counter_fastmcp()).await;
     }
 }
 
 #[tokio::test]
-async fn fastmcp_over_modern_http() {
+async fn fastmcp_works_over_modern_http() {
     if !peers::are_left_out() {
         counts_over_modern_http(peers::counter_fastmcp(), ["1", "1", "1", "1"]).await;
     }

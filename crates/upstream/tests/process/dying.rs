@@ -1,4 +1,4 @@
-//! What happens to children when those who look after them die.
+//! Children after the death of the processes that supervise them.
 
 use std::{
     collections::HashSet,
@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::kit::{Kit, Way, alive, answer, parent, pid, runs, sh, stat, token, until};
 
-/// Each leaves us in a way of its own, and none wants to go.
+/// Scripts whose processes leave their group, session or parent in different ways, and ignore signals.
 const WILD: [&str; 4] = [
     "trap '' TERM HUP INT; while :; do sleep TOKEN; done",
     "trap '' TERM HUP INT; setsid sleep TOKEN & while :; do sleep TOKEN; done",
@@ -25,10 +25,10 @@ const WILD: [&str; 4] = [
     "trap '' TERM HUP INT; (sleep TOKEN | sleep TOKEN &); exit 0",
 ];
 
-/// What only a warden finds again.
+/// Script whose processes only a warden finds.
 const SCRUBBED: &str = "(setsid env -i /bin/sh -c 'trap \"\" TERM; /bin/sleep TOKEN & /bin/sleep TOKEN' &); exec sleep TOKEN";
 
-/// The Stayput process that is to be killed. Run by the harness like the others, it is nothing.
+/// Stayput process that is killed. Does nothing when the harness runs it.
 #[test]
 fn the_victim() {
     let Ok(token) = std::env::var("VICTIM") else { return };
@@ -50,7 +50,7 @@ fn the_victim() {
     });
 }
 
-/// Invariant 5, R032: two seconds after `kill -9` nothing lives.
+/// Invariant 5, R032: two seconds after `kill -9` no process lives.
 async fn nothing_outlives_a_kill(way: Way) {
     let token = token();
     let mut victim = Command::new(std::env::current_exe().unwrap());
@@ -61,7 +61,7 @@ async fn nothing_outlives_a_kill(way: Way) {
     let mut victim = victim.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let said = BufReader::new(victim.stdout.take().unwrap());
     assert!(said.lines().map_while(Result::ok).any(|line| line == "READY"));
-    // The third kind has four processes, and there are five of it at least.
+    // The third kind has four processes, and there are at least five of it.
     until("all of them", || alive(&token).len() > 40).await;
 
     victim.kill().unwrap();
@@ -70,17 +70,17 @@ async fn nothing_outlives_a_kill(way: Way) {
     until("the end of all", || alive(&token).is_empty()).await;
     let took = killed.elapsed();
     println!("{way:?}: nothing lives {took:?} after kill -9");
-    // Two seconds is what is promised; the rest is for a machine that is busy with other tests.
+    // The promise is two seconds; the rest allows for a busy machine.
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 #[tokio::test]
-async fn nothing_outlives_a_killed_process_with_local_children() {
+async fn no_process_outlives_a_killed_parent_with_local_children() {
     nothing_outlives_a_kill(Way::Local).await;
 }
 
 #[tokio::test]
-async fn nothing_outlives_a_killed_process_with_a_warden() {
+async fn no_process_outlives_a_killed_parent_with_a_warden() {
     nothing_outlives_a_kill(Way::Wardened).await;
 }
 
@@ -88,9 +88,9 @@ fn kill_hard(pid: i32) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
 
-/// Its children go, those who ask are told, and the next start has a new one.
+/// The children end, waiting callers get an error, and the next start has a new warden.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_outlives_a_killed_warden() {
+async fn no_process_outlives_a_killed_warden() {
     let kit = Kit::new(Way::Wardened);
     let mut children = Vec::new();
     for script in WILD {
@@ -114,9 +114,9 @@ async fn nothing_outlives_a_killed_warden() {
     assert!(!runs(second));
 }
 
-/// A Ctrl-C, or a service manager that stops everybody at once, does not take the warden from us.
+/// Ctrl-C, or a service manager that stops all processes at once, does not end the warden.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_warden_ignores_what_would_stop_it() {
+async fn warden_ignores_stop_signals() {
     let kit = Kit::new(Way::Wardened);
     let (child, _pipes) = kit.ready("echo ready; exec cat").await;
     let warden = parent(pid(&child));
@@ -129,9 +129,9 @@ async fn a_warden_ignores_what_would_stop_it() {
     kit.finish().await;
 }
 
-/// What is ignored here is not ignored in children.
+/// Signals that are ignored here have their default action in children.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn children_have_their_signals_as_usual() {
+async fn children_have_default_signal_actions() {
     for way in [Way::Local, Way::Wardened] {
         let kit = Kit::new(way);
         for signal in ["INT", "HUP", "TERM", "PIPE", "CHLD"] {
@@ -144,10 +144,9 @@ async fn children_have_their_signals_as_usual() {
     }
 }
 
-/// What is orphaned below a warden does not stay a zombie, and a daemon without a mark goes with the
-/// last child.
+/// Orphans below a warden do not stay zombies. A daemon without a mark ends with the last child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_warden_looks_after_orphans() {
+async fn warden_reaps_orphans() {
     let kit = Kit::new(Way::Wardened);
     let (child, _pipes) = kit.ready("(setsid true &); (setsid true &); echo ready; exec cat").await;
     let warden = parent(pid(&child));
@@ -165,15 +164,15 @@ async fn a_warden_looks_after_orphans() {
     kit.finish().await;
 }
 
-/// The mark of a child.
+/// Returns the mark of a child.
 async fn mark(kit: &Kit) -> String {
     let mut child = kit.start("echo $STAYPUT_LINK").await;
     answer(child.take_pipes().unwrap(), "").await.trim().to_owned()
 }
 
-/// A watchdog that somebody killed is replaced with the next child.
+/// A killed watchdog is replaced with the next child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_watchdog_is_replaced() {
+async fn killed_watchdog_is_replaced() {
     let kit = Kit::new(Way::Local);
     let (_first, _pipes) = kit.ready("echo ready; exec cat").await;
     let prefix = mark(&kit).await.rsplit_once('.').unwrap().0.to_owned();
@@ -197,9 +196,9 @@ async fn a_killed_watchdog_is_replaced() {
     assert_eq!(watchdogs().len(), 0);
 }
 
-/// A sweep takes what a dead holder left here, and nothing else.
+/// A sweep kills only what a dead holder left on this machine.
 #[tokio::test]
-async fn a_sweep_takes_only_what_the_dead_left() {
+async fn sweep_kills_only_processes_of_dead_holders() {
     let processes = Processes::local(Handle::current());
     let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
     let space: u64 = space
@@ -222,7 +221,7 @@ async fn a_sweep_takes_only_what_the_dead_left() {
         start(format!("{}.{me}.1.0.1", space + 1), &foreign_token),
         start("not a mark".to_owned(), &foreign_token),
     ];
-    // Another gateway that starts on this machine just now may be faster; then once more.
+    // Another gateway that starts on this machine may be faster; then try again.
     let mut swept = 0;
     for _ in 0..5 {
         let token = token();

@@ -1,4 +1,4 @@
-//! How children are ended.
+//! End of children.
 
 use std::{thread, time::Duration};
 
@@ -7,22 +7,22 @@ use tokio::time::Instant;
 
 use crate::kit::{SOON, Way, alive, exists, pid, poll_times, sh, token, until};
 
-/// Long enough that nothing but the child itself ends the step.
+/// Long enough that only the child itself ends each step.
 const PATIENT: Grace = Grace { quit: SOON, term: SOON };
 
-/// No patience with those who ignore the end of their input.
+/// Does not wait for a child that ignores the end of its input.
 const TERM: Grace = Grace { quit: Duration::ZERO, term: SOON };
 
-/// No patience with anybody.
+/// Hardly waits for any child.
 const KILL: Grace = Grace { quit: Duration::ZERO, term: Duration::from_millis(50) };
 
 const STUBBORN: &str = "trap '' TERM HUP INT; echo ready; while :; do sleep TOKEN; done";
 
 both_ways! {
-    async fn an_exit_is_noticed_and_nothing_of_it_stays(kit) {
+    async fn exit_is_noticed_and_reaped(kit) {
         let child = kit.start("exit 3").await;
         assert_eq!(child.wait().await, Exited::Code(3));
-        // Also while the handle is kept no zombie stays.
+        // No zombie stays, even while the handle is kept.
         until("the reap", || !exists(pid(&child)) && kit.processes.live() == 0).await;
         let ended = child.end(PATIENT).await;
         assert_eq!((ended.exited, ended.how, ended.leftovers), (Exited::Code(3), How::ByItself, 0));
@@ -30,8 +30,8 @@ both_ways! {
         assert_eq!(child.wait().await.to_string(), "was killed by signal 9 (KILL)");
     }
 
-    /// Nobody waits for it, and what it has started keeps its pipes open: it goes all the same, with that.
-    async fn an_exit_that_nobody_waits_for_is_noticed(kit) {
+    /// An exit is noticed without a waiting caller. Processes that still hold its pipes end with it.
+    async fn exit_without_a_waiter_is_noticed(kit) {
         let (child, _pipes) =
             kit.ready("(trap '' TERM; exec sleep TOKEN) & echo ready; exit 4").await;
         until("the reap", || !exists(pid(&child)) && kit.processes.live() == 0).await;
@@ -39,8 +39,8 @@ both_ways! {
         assert_eq!(child.exited(), Some(Exited::Code(4)));
     }
 
-    /// Who asks is told what is so at this moment, whoever has noticed it.
-    async fn a_child_that_is_dead_is_not_called_alive(kit) {
+    /// The answer is current, whichever task noticed the exit.
+    async fn dead_child_is_not_reported_as_alive(kit) {
         let (child, _pipes) = kit.ready("echo ready; exec sleep TOKEN").await;
         assert_eq!(child.exited(), None);
         let leader = rustix::process::Pid::from_raw(pid(&child)).unwrap();
@@ -48,15 +48,15 @@ both_ways! {
         until("the death", || child.exited() == Some(Exited::Signal(9))).await;
     }
 
-    async fn a_child_that_sees_the_end_of_its_input_ends_by_itself(kit) {
+    async fn child_that_reads_eof_exits_by_itself(kit) {
         let (child, pipes) = kit.ready("echo ready; exec cat").await;
         drop(pipes);
         let ended = child.end(PATIENT).await;
         assert_eq!((ended.exited, ended.how), (Exited::Code(0), How::ByItself));
     }
 
-    /// E25: one child's stdin is not held open by the next one.
-    async fn a_second_child_does_not_hold_the_firsts_input(kit) {
+    /// E25: one child's stdin is not held open by the next child.
+    async fn second_child_does_not_hold_the_stdin_of_the_first(kit) {
         let (first, pipes) = kit.ready("echo ready; exec cat").await;
         let (_second, _pipes) = kit.ready("echo ready; exec cat").await;
         drop(pipes);
@@ -64,7 +64,7 @@ both_ways! {
     }
 
     /// E25: TERM comes before KILL.
-    async fn a_child_that_ignores_eof_is_terminated(kit) {
+    async fn child_that_ignores_eof_is_terminated(kit) {
         let (child, pipes) = kit.ready("trap 'exit 7' TERM; echo ready; sleep TOKEN & wait").await;
         drop(pipes);
         let ended = child.end(TERM).await;
@@ -73,15 +73,15 @@ both_ways! {
     }
 
     /// E25: KILL comes after TERM.
-    async fn a_child_that_ignores_term_is_killed(kit) {
+    async fn child_that_ignores_term_is_killed(kit) {
         let (child, _pipes) = kit.ready(STUBBORN).await;
         let ended = child.end(KILL).await;
         assert_eq!((ended.exited, ended.how), (Exited::Signal(9), How::Killed));
         assert_eq!((kit.alive().len(), ended.leftovers), (0, 0));
     }
 
-    /// E25: grandchildren die too.
-    async fn a_grandchild_in_the_group_goes_too(kit) {
+    /// E25: grandchildren end, too.
+    async fn grandchild_in_the_group_is_ended(kit) {
         let bystander = kit.bystander().await;
         let (child, pipes) =
             kit.ready("(trap '' TERM; sleep TOKEN) & sleep TOKEN & echo ready; exec cat").await;
@@ -93,44 +93,44 @@ both_ways! {
         bystander.is_well();
     }
 
-    /// E25: a grandchild that left the group dies too.
-    async fn a_grandchild_in_its_own_session_goes_too(kit) {
+    /// E25: a grandchild that left the group ends, too.
+    async fn grandchild_in_its_own_session_is_ended(kit) {
         let bystander = kit.bystander().await;
         let (child, pipes) = kit.ready("setsid sleep TOKEN & echo ready; exec cat").await;
         kit.count(2).await;
         drop(pipes);
         let ended = child.end(PATIENT).await;
-        // Caught before it has a session of its own, it goes with the group.
+        // Killed before it has its own session, it ends with the group.
         assert!(ended.how == How::ByItself && ended.leftovers <= 1, "{ended:?}");
         assert_eq!(kit.alive(), [0_i32; 0]);
         bystander.is_well();
     }
 
-    /// E25: a grandchild that is nobody's child any more dies too.
-    async fn a_daemon_goes_too(kit) {
+    /// E25: a grandchild without a living parent ends, too.
+    async fn daemon_is_ended(kit) {
         let bystander = kit.bystander().await;
         let daemon = "(setsid sh -c 'trap \"\" TERM HUP; sleep TOKEN & sleep TOKEN' &)";
         let (child, pipes) = kit.ready(&format!("{daemon}; echo ready; exec cat")).await;
         kit.count(4).await;
         drop(pipes);
         let ended = child.end(PATIENT).await;
-        // The shell may go by itself, when what it waits for is killed, and all with the group, before they have
-        // a session of their own.
+        // The shell may exit by itself when the process is killed that it waits for. All may end with the group before
+        // they have their own session.
         assert!(ended.how == How::ByItself && ended.leftovers <= 3, "{ended:?}");
         assert_eq!(kit.alive(), [0_i32; 0]);
         bystander.is_well();
     }
 
-    /// A daemon goes as soon as its leader has exited, though nobody asked for an end.
-    async fn a_daemon_goes_when_its_leader_exits(kit) {
+    /// A daemon ends as soon as its leader has exited, without a request to end it.
+    async fn daemon_is_ended_when_its_leader_exits(kit) {
         let child = kit.start("(setsid sleep TOKEN &); exit 0").await;
         child.wait().await;
         kit.count(0).await;
         assert_eq!(child.end(PATIENT).await.how, How::ByItself);
     }
 
-    /// One that has no mark and is nobody's child any more is still in the group.
-    async fn an_orphan_without_environment_in_the_group_goes_too(kit) {
+    /// An orphan without a mark is still in the group.
+    async fn orphan_without_environment_in_the_group_is_ended(kit) {
         let bystander = kit.bystander().await;
         let (child, pipes) = kit.ready("(env -i /bin/sleep TOKEN &); echo ready; exec cat").await;
         until("the orphan", || kit.alive().iter().any(|pid| environ(*pid).is_empty())).await;
@@ -142,8 +142,8 @@ both_ways! {
         bystander.is_well();
     }
 
-    /// One that has no mark and left the group is known by where it was when the end began.
-    async fn a_grandchild_without_environment_goes_too(kit) {
+    /// A process without a mark that left the group is known by its parent at the beginning of the end.
+    async fn grandchild_without_environment_is_ended(kit) {
         let bystander = kit.bystander().await;
         let script = "setsid env -i /bin/sleep TOKEN & trap 'exit 4' TERM; echo ready; wait";
         let (child, _pipes) = kit.ready(script).await;
@@ -154,7 +154,7 @@ both_ways! {
         bystander.is_well();
     }
 
-    async fn a_second_end_has_the_same_answer_and_may_hurry(kit) {
+    async fn second_end_has_the_same_result_and_may_be_faster(kit) {
         let (child, _pipes) = kit.ready(STUBBORN).await;
         let from = Instant::now();
         let (first, second) = tokio::join!(child.end(PATIENT), child.end(KILL));
@@ -164,7 +164,7 @@ both_ways! {
     }
 
     /// Invariant 6: opened and closed on different tasks.
-    async fn another_task_may_end_it(kit) {
+    async fn child_can_be_ended_by_another_task(kit) {
         let (child, _pipes) = kit.ready(STUBBORN).await;
         let child = std::sync::Arc::new(child);
         let waiting: Vec<_> = (0..3).map(|_| wait_elsewhere(child.clone())).collect();
@@ -178,8 +178,8 @@ both_ways! {
         }
     }
 
-    /// Invariant 6: an end goes on wherever its future was dropped.
-    async fn an_end_that_is_cancelled_goes_on(kit) {
+    /// Invariant 6: an end completes, wherever its future was dropped.
+    async fn cancelled_end_completes(kit) {
         for times in 1..6 {
             let (child, _pipes) = kit.ready(STUBBORN).await;
             let _ = poll_times(times, child.end(KILL)).await;
@@ -188,8 +188,8 @@ both_ways! {
         }
     }
 
-    /// R034: what is dropped is closed.
-    async fn a_dropped_child_is_ended(kit) {
+    /// R034: dropping a child ends it.
+    async fn dropped_child_is_ended(kit) {
         let child = kit.start("(setsid sleep TOKEN &); sleep TOKEN; :").await;
         kit.count(3).await;
         drop(child);
@@ -197,15 +197,15 @@ both_ways! {
         until("the count", || kit.processes.live() == 0).await;
     }
 
-    /// E26: `drop` works where there is no runtime.
-    async fn a_child_dropped_on_a_plain_thread_is_ended(kit) {
+    /// E26: `drop` works without a runtime.
+    async fn child_dropped_on_a_plain_thread_is_ended(kit) {
         let (child, _pipes) = kit.ready(STUBBORN).await;
         thread::spawn(move || drop(child)).join().unwrap();
         kit.count(0).await;
     }
 
-    /// E36: all go together, not one after the other.
-    async fn a_mass_close_is_not_a_queue(kit) {
+    /// E36: all children end concurrently, not one after the other.
+    async fn children_are_closed_concurrently(kit) {
         let mut children = Vec::new();
         for _ in 0..20 {
             children.push(kit.ready(STUBBORN).await);
@@ -225,7 +225,7 @@ fn wait_elsewhere(child: std::sync::Arc<Child>) -> tokio::task::JoinHandle<Exite
     tokio::runtime::Handle::current().spawn(async move { child.wait().await })
 }
 
-/// E26: when the runtime is gone the child is dead before `drop` returns.
+/// E26: without its runtime the child is dead before `drop` returns.
 fn dropped_after_its_runtime(way: Way) {
     let token = token();
     let script = format!("(setsid sleep TOKEN &); {STUBBORN}");
@@ -238,7 +238,7 @@ fn dropped_after_its_runtime(way: Way) {
             child
         });
         if in_background {
-            // Its threads do the same, and some of it may be done after we are through here.
+            // The threads of the runtime do the same, and may finish after this check begins.
             runtime.shutdown_background();
             drop(child);
             wait_for(|| alive(&token).is_empty() && processes.live() == 0);
@@ -261,11 +261,11 @@ fn wait_for(is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_local_child_dropped_after_its_runtime_is_killed_at_once() {
+fn local_child_dropped_after_its_runtime_is_killed_at_once() {
     dropped_after_its_runtime(Way::Local);
 }
 
 #[test]
-fn a_wardened_child_dropped_after_its_runtime_is_killed_at_once() {
+fn wardened_child_dropped_after_its_runtime_is_killed_at_once() {
     dropped_after_its_runtime(Way::Wardened);
 }

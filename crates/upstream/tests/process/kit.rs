@@ -1,4 +1,4 @@
-//! What all tests of processes need.
+//! Helpers of all process tests.
 
 use std::{
     fs,
@@ -18,10 +18,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Far above what anything takes here.
+/// Timeout far above the duration of any step here.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Makes of one test two: `name::local` and `name::wardened`.
+/// Makes two tests of one: `name::local` and `name::wardened`.
 macro_rules! both_ways {
     ($($(#[$note:meta])* async fn $name:ident($kit:ident) $body:block)*) => {$(
         $(#[$note])*
@@ -67,13 +67,13 @@ impl Way {
     }
 }
 
-/// A set of processes and a number that only what they start has in its arguments or environment.
+/// Set of processes, and a number that only these processes have in their arguments or environment.
 pub(crate) struct Kit {
     pub(crate) processes: Processes,
     pub(crate) token: Token,
 }
 
-/// See [`Kit`]. Dropped, it kills whatever has it: a test that fails leaves nothing behind either.
+/// Token of a [`Kit`]. Dropping it kills the processes that have it, so that a failed test leaves nothing behind.
 #[derive(Debug)]
 pub(crate) struct Token(String);
 
@@ -95,7 +95,7 @@ impl Drop for Token {
 
 static TOKENS: AtomicU32 = AtomicU32::new(0);
 
-/// It is a number, so that `sleep` takes it.
+/// Returns a number, so that `sleep` accepts it.
 pub(crate) fn token() -> Token {
     let count = TOKENS.fetch_add(1, Ordering::Relaxed);
     Token(format!("77{:07}{count:04}", std::process::id()))
@@ -114,7 +114,7 @@ impl Kit {
         self.processes.start(&self.sh(script)).await.unwrap()
     }
 
-    /// Starts a script that says `ready` when all that it starts is there.
+    /// Starts a script that prints `ready` when all its processes run.
     pub(crate) async fn ready(&self, script: &str) -> (Child, Pipes) {
         let mut child = self.start(script).await;
         let mut pipes = child.take_pipes().unwrap();
@@ -122,7 +122,7 @@ impl Kit {
         (child, pipes)
     }
 
-    /// A child that has nothing to do with the others, and a promise that nobody hurts it.
+    /// Unrelated child, with a check that it is not affected.
     pub(crate) async fn bystander(&self) -> Bystander {
         let program = Program { env: Vec::new(), ..sh("", "exec cat") };
         let child = self.processes.start(&program).await.unwrap();
@@ -133,7 +133,7 @@ impl Kit {
         alive(&self.token)
     }
 
-    /// Waits until so many processes have the token.
+    /// Waits until this many processes have the token.
     pub(crate) async fn count(&self, wanted: usize) {
         until(&format!("{wanted} processes"), || self.alive().len() == wanted).await;
     }
@@ -153,7 +153,7 @@ impl Bystander {
     }
 }
 
-/// `script` with every `TOKEN` replaced.
+/// Runs `script` with every `TOKEN` replaced.
 pub(crate) fn sh(token: &str, script: &str) -> Program {
     Program {
         command: "sh".into(),
@@ -166,7 +166,7 @@ pub(crate) fn sh(token: &str, script: &str) -> Program {
     }
 }
 
-/// The processes that run and have the token in their environment or arguments.
+/// Returns the running processes with the token in their environment or arguments.
 pub(crate) fn alive(token: &str) -> Vec<i32> {
     let has = |path: String| {
         let bytes = fs::read(path).unwrap_or_default();
@@ -184,7 +184,7 @@ pub(crate) fn pids() -> Vec<i32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// A field of `/proc/PID/stat`, counted from the state, which is 0.
+/// Returns a field of `/proc/PID/stat`, counted from the state, which is 0.
 pub(crate) fn stat(pid: i32, field: usize) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let rest = text.rsplit_once(')')?.1;
@@ -216,7 +216,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The next line that the child says.
+/// Returns the next output line of the child.
 pub(crate) async fn line(pipes: &mut Pipes) -> String {
     let mut line = Vec::new();
     loop {
@@ -227,7 +227,7 @@ pub(crate) async fn line(pipes: &mut Pipes) -> String {
     }
 }
 
-/// All that the child says after `said`, until it closes its output.
+/// Writes `said` and returns all output of the child until it closes its stdout.
 pub(crate) async fn answer(mut pipes: Pipes, said: &str) -> String {
     pipes.stdin.write_all(said.as_bytes()).await.unwrap();
     drop(pipes.stdin);
@@ -236,7 +236,7 @@ pub(crate) async fn answer(mut pipes: Pipes, said: &str) -> String {
     text
 }
 
-/// Polls a future so many times and drops it if it is not done.
+/// Polls a future this many times, and drops it if it is not complete.
 pub(crate) async fn poll_times<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut left = times;

@@ -1,5 +1,5 @@
-//! What children cost, and that all of it comes back. Other tests in the same process would be counted
-//! too, so each count runs in a process of its own.
+//! Resource costs of children, and their release. Other tests in the same process would be counted, too, so each count
+//! runs in a separate process.
 
 use std::{fs, process::Command};
 
@@ -22,7 +22,7 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// The process that counts. Run by the harness like the others, it is nothing.
+/// Process that counts. Does nothing when the harness runs it.
 #[test]
 fn the_counter() {
     let way = match std::env::var("COUNTER").as_deref() {
@@ -32,7 +32,7 @@ fn the_counter() {
     };
     Runtime::new().unwrap().block_on(async {
         let kit = Kit::new(way);
-        // The first one has the warden or the watchdog with it. One task hears the warden, one speaks.
+        // The first child also starts the warden or the watchdog. One task reads from the warden, one writes to it.
         kit.start("exit 0").await.end(Grace::NONE).await;
         let helpers = if way == Way::Wardened { 2 } else { 0 };
         until("calm", || tasks() == helpers).await;
@@ -47,7 +47,7 @@ fn the_counter() {
         for _ in 0..10 {
             held.push(kit.ready("echo ready; exec cat").await);
         }
-        // Each has only its pipes and no task; one task looks after all local ones.
+        // Each child costs only its pipes and no task. One task supervises all local children.
         let with_them = match way {
             Way::Wardened => (idle.0 + 30, idle.1, idle.2),
             Way::Local => (idle.0 + 30, idle.1 + 10, idle.2 + 1),
@@ -67,11 +67,11 @@ fn count(way: Way) {
 }
 
 #[test]
-fn a_hundred_local_children_leave_no_trace() {
+fn hundred_local_children_leave_no_trace() {
     count(Way::Local);
 }
 
 #[test]
-fn a_hundred_wardened_children_leave_no_trace() {
+fn hundred_wardened_children_leave_no_trace() {
     count(Way::Wardened);
 }

@@ -1,4 +1,4 @@
-//! How children are started.
+//! Start of children.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -9,14 +9,14 @@ use tokio::{io::AsyncReadExt, runtime::Handle};
 
 use crate::kit::{answer, pid, poll_times, stat, until};
 
-/// What the program at `command` says when it is given this.
+/// Starts the program and returns its output.
 async fn said(processes: &Processes, program: &Program) -> String {
     let mut child = processes.start(program).await.unwrap();
     answer(child.take_pipes().unwrap(), "").await
 }
 
 both_ways! {
-    async fn what_is_written_comes_back(kit) {
+    async fn child_echoes_its_input(kit) {
         let mut child = kit.start("exec cat").await;
         let pipes = child.take_pipes().unwrap();
         assert!(child.take_pipes().is_none());
@@ -26,7 +26,7 @@ both_ways! {
         assert_eq!(child.exited(), Some(Exited::Code(0)));
     }
 
-    async fn arguments_are_passed_as_they_are(kit) {
+    async fn arguments_are_passed_unchanged(kit) {
         let mut program = kit.sh("printf '<%s>' \"$@\"");
         let extra = ["name", "a b", "", "$HOME 'x' \"y\" *", "-n"];
         program.args.extend(extra.map(Into::into));
@@ -35,7 +35,7 @@ both_ways! {
     }
 
     /// Nothing is inherited; only the mark is added.
-    async fn the_environment_is_what_was_given(kit) {
+    async fn child_gets_only_the_given_environment(kit) {
         let mut program = kit.sh("");
         program.command = "env".into();
         program.args.clear();
@@ -46,14 +46,14 @@ both_ways! {
         assert_eq!(names, ["EMPTY", "KIT", "PATH", "STAYPUT_LINK"]);
     }
 
-    async fn it_runs_where_it_should(kit) {
+    async fn child_runs_in_the_given_folder(kit) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap();
         let program = Program { cwd: Some(path.clone()), ..kit.sh("pwd") };
         assert_eq!(said(&kit.processes, &program).await.trim(), path.to_str().unwrap());
     }
 
-    async fn the_path_is_that_of_its_own_environment(kit) {
+    async fn command_is_found_by_the_path_of_the_child(kit) {
         let folder = tempfile::tempdir().unwrap();
         let tool = folder.path().join("tool");
         fs::copy("/bin/echo", &tool).unwrap();
@@ -80,8 +80,8 @@ both_ways! {
         assert_eq!(kit.processes.live(), 0);
     }
 
-    /// R029: what is wrong is said so that somebody can repair it.
-    async fn what_cannot_be_started_says_why(kit) {
+    /// R029: the error says what to repair.
+    async fn failed_start_reports_the_reason(kit) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("plain");
         fs::write(&file, "text").unwrap();
@@ -113,7 +113,7 @@ both_ways! {
         assert_eq!(kit.processes.live(), 0);
     }
 
-    async fn a_megabyte_of_environment_gets_through(kit) {
+    async fn environment_of_a_megabyte_is_passed(kit) {
         let mut program = kit.sh("printf '%s' ${#V0} ${#V9}");
         for number in 0..10 {
             program.env.push((format!("V{number}").into(), "x".repeat(100_000).into()));
@@ -121,8 +121,8 @@ both_ways! {
         assert_eq!(said(&kit.processes, &program).await, "100000100000");
     }
 
-    /// More than a socket takes at once, from several at once: each gets its own.
-    async fn large_starts_at_once_do_not_mix(kit) {
+    /// Concurrent starts that are larger than a socket buffer: each child gets its own.
+    async fn concurrent_large_starts_do_not_mix(kit) {
         let mut tasks = tokio::task::JoinSet::new();
         for number in 0..12_usize {
             let size = if number % 3 == 0 { 1 } else { 100_000 };
@@ -139,7 +139,7 @@ both_ways! {
         }
     }
 
-    async fn fifty_at_once_are_fifty(kit) {
+    async fn fifty_concurrent_starts_make_fifty_children(kit) {
         let program = kit.sh("exec sleep TOKEN");
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..50 {
@@ -155,8 +155,8 @@ both_ways! {
         assert_eq!(pids.len(), 50);
     }
 
-    /// Invariant 6: dropped at any await, a start leaves nothing behind.
-    async fn a_start_that_is_cancelled_leaves_nothing(kit) {
+    /// Invariant 6: a start that is dropped at any await leaves nothing behind.
+    async fn cancelled_start_leaves_nothing(kit) {
         let program = kit.sh("trap '' TERM; sleep TOKEN");
         for times in 0..6 {
             let started = poll_times(times, kit.processes.start(&program)).await;
@@ -176,8 +176,8 @@ both_ways! {
         kit.processes.close().await;
     }
 
-    /// R029: what it said last is there when it is dead.
-    async fn the_last_words_are_kept(kit) {
+    /// R029: the end of stderr is available after the exit.
+    async fn stderr_tail_is_kept(kit) {
         let mut child = kit.start("echo 'no key' >&2; exit 3").await;
         let mut pipes = child.take_pipes().unwrap();
         let tail = StderrTail::new();
@@ -189,7 +189,7 @@ both_ways! {
         assert_eq!(child.wait().await.to_string(), "exited with code 3");
     }
 
-    async fn memory_counts_all_that_belongs_to_it(kit) {
+    async fn memory_includes_all_descendants(kit) {
         let (child, _pipes) =
             kit.ready("setsid sleep TOKEN & (setsid sleep TOKEN &); echo ready; exec cat").await;
         kit.count(3).await;
@@ -198,7 +198,7 @@ both_ways! {
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
             line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
         };
-        // Some may still be on their way from the shell to what they will be.
+        // Some processes may still be between fork and exec.
         until("the sum", || {
             let all: u64 = kit.alive().into_iter().map(of).sum();
             let memory = child.memory().unwrap();
@@ -211,7 +211,7 @@ both_ways! {
 }
 
 #[tokio::test]
-async fn a_warden_that_cannot_run_is_told() {
+async fn warden_that_cannot_run_is_reported() {
     for (program, wanted) in [("/no/such/warden", "could not be started"), ("false", "status: 1")] {
         let command = WardenCommand::new(program, Vec::<String>::new());
         let processes = Processes::wardened(command, Handle::current());

@@ -1,4 +1,4 @@
-//! Programs that do not do what they should.
+//! Faulty programs.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::world::{
 
 /// R029.
 #[tokio::test]
-async fn a_program_that_does_not_exist_is_named() {
+async fn missing_program_is_named() {
     let links = links();
     let server = server_with(Stdio::new("no-such-program").env("KEY", "s3cret"), quick());
     let error = try_open(&links, &server, &place()).await.unwrap_err();
@@ -32,9 +32,9 @@ async fn a_program_that_does_not_exist_is_named() {
     close(&links).await;
 }
 
-/// R029: how it ended and what it wrote is in the error.
+/// R029: the error contains the exit status and stderr.
 #[tokio::test]
-async fn a_program_that_ends_at_once_says_why() {
+async fn program_that_exits_at_once_is_reported_with_stderr() {
     let links = links();
     let (token, ann) = (token(), place());
     let server = shell("echo 'API_KEY is not set' >&2; exit 7", &token);
@@ -44,7 +44,7 @@ async fn a_program_that_ends_at_once_says_why() {
     assert!(hint.contains("API_KEY is not set"), "{hint}");
     let said = error.to_string();
     assert!(said.contains("code 7") && said.contains("API_KEY is not set"), "{said}");
-    // E28: it is not tried again at once.
+    // E28: the program is not started again at once.
     let error = try_open(&links, &server, &ann).await.unwrap_err();
     let LinkOpenError::BackingOff { last, .. } = &*error else { panic!("{error}") };
     assert!(last.contains("API_KEY is not set"), "{last}");
@@ -52,9 +52,9 @@ async fn a_program_that_ends_at_once_says_why() {
     close(&links).await;
 }
 
-/// E25: a start that takes too long ends what it started.
+/// E25: a start that times out ends its processes.
 #[tokio::test]
-async fn a_program_that_never_answers_is_given_up_and_ended() {
+async fn program_that_never_answers_is_ended() {
     let links = links();
     let (token, limit) = (token(), Duration::from_millis(500));
     let timeouts = Timeouts { open: limit, ..Timeouts::default() };
@@ -71,7 +71,7 @@ async fn a_program_that_never_answers_is_given_up_and_ended() {
 }
 
 #[tokio::test]
-async fn rubbish_between_messages_is_passed_over() {
+async fn malformed_lines_between_messages_are_skipped() {
     let links = links();
     let link = open(&links, &server_with(stdio(&["--rubbish"]), quick()), &place()).await;
     for n in 1..=3 {
@@ -82,10 +82,9 @@ async fn rubbish_between_messages_is_passed_over() {
     close(&links).await;
 }
 
-/// A line that is larger than all that is allowed fails what waits, and costs neither the link nor
-/// memory.
+/// A line over the limit fails the waiting calls. It does not end the link or use memory.
 #[tokio::test]
-async fn a_line_of_fifty_megabytes_fails_the_call_and_not_the_link() {
+async fn line_of_fifty_megabytes_fails_the_call_and_not_the_link() {
     let links = Links::new(
         LinkSettings {
             message_limit: 1 << 20,
@@ -108,16 +107,16 @@ cat >/dev/null"#;
     let grown = processes::memory(std::process::id()).saturating_sub(before);
     assert!(grown < 24 << 20, "{grown} bytes");
     drop(link);
-    // Before the first word there is no link yet that could live on.
+    // Before the first message there is no link yet that could survive.
     let server = server_with(stdio(&["--long-line", "8000000"]), quick());
     let error = try_open(&links, &server, &place()).await.unwrap_err();
     assert!(matches!(&*error, LinkOpenError::Protocol { .. }), "{error}");
     close(&links).await;
 }
 
-/// R015: whatever is written there is read, or the child would stop; the last of it is kept.
+/// R015: stderr is always read, because the child would block otherwise. Its end is kept.
 #[tokio::test]
-async fn a_flood_on_standard_error_is_read_and_forgotten() {
+async fn flood_on_stderr_is_read_and_dropped() {
     let links = links();
     let link = open(&links, &server_with(stdio(&["--stderr-flood"]), quick()), &place()).await;
     for n in 1..=5 {
@@ -131,7 +130,7 @@ async fn a_flood_on_standard_error_is_read_and_forgotten() {
 
 /// R034, E25.
 #[tokio::test]
-async fn a_child_that_ignores_eof_and_term_is_killed() {
+async fn child_that_ignores_eof_and_term_is_killed() {
     let links = links();
     let (token, ann) = (token(), place());
     let stubborn = stdio(&["--ignore-eof", "--ignore-term"]).env("TOKEN", token.as_str());
@@ -144,9 +143,9 @@ async fn a_child_that_ignores_eof_and_term_is_killed() {
     close(&links).await;
 }
 
-/// Invariant 5, E25: who left the group and the session goes too.
+/// Invariant 5, E25: a process that left the group and the session ends, too.
 #[tokio::test]
-async fn a_grandchild_that_hides_goes_with_the_link() {
+async fn hidden_grandchild_ends_with_the_link() {
     let links = links();
     let (token, ann) = (token(), place());
     let server = server_with(stdio(&["--daemonize"]).env("TOKEN", token.as_str()), quick());
@@ -157,10 +156,10 @@ async fn a_grandchild_that_hides_goes_with_the_link() {
     close(&links).await;
 }
 
-/// E13, E22, R030: what is in flight fails at once and is not sent again; the next link is another
-/// generation and knows why.
+/// E13, E22, R030: calls in flight fail at once and are not sent again. The next link has another generation and the
+/// reason of the loss.
 #[tokio::test]
-async fn a_child_that_dies_in_a_call_fails_it_and_the_next_link_tells() {
+async fn crash_fails_the_call_and_the_next_link_reports_the_loss() {
     let links = links();
     let (server, ann) = (server_with(stdio(&[]), quick()), place());
     let old = open(&links, &server, &ann).await;
@@ -178,7 +177,7 @@ async fn a_child_that_dies_in_a_call_fails_it_and_the_next_link_tells() {
     let new = open(&links, &server, &ann).await;
     assert_eq!(new.generation(), old.generation().next());
     assert_eq!(new.loss().unwrap().reason(), LossReason::Exited(Exited::Code(3)));
-    // What still comes of the old one concerns nobody.
+    // Late events of the old link have no effect.
     let late = try_call(&old, "count", "{}").await.unwrap_err();
     assert_eq!((late.delivery(), old.in_flight()), (Delivery::NotSent, 0));
     drop(old);
@@ -192,7 +191,7 @@ async fn a_child_that_dies_in_a_call_fails_it_and_the_next_link_tells() {
 
 /// E19, E22.
 #[tokio::test]
-async fn a_child_that_closes_its_output_and_lives_on_is_ended() {
+async fn child_that_closes_its_output_is_ended() {
     let links = links();
     let (token, ann) = (token(), place());
     let script = "read -r line\necho 'out of words' >&2\nexec >&-\nsleep 1000";
@@ -205,7 +204,7 @@ async fn a_child_that_closes_its_output_and_lives_on_is_ended() {
     none_alive(&token).await;
     until("its place is free", || links.used().links == 0).await;
     drop(link);
-    // The same before it said a word.
+    // The same before its first message.
     let error = try_open(&links, &shell("exec >&-; sleep 1000", &token), &place()).await;
     let error = error.unwrap_err();
     assert!(error.to_string().contains("closed its output"), "{error}");
@@ -213,9 +212,9 @@ async fn a_child_that_closes_its_output_and_lives_on_is_ended() {
     close(&links).await;
 }
 
-/// What a child said before it died is heard: its answer counts.
+/// An answer that a child wrote before its exit counts.
 #[tokio::test]
-async fn the_last_answer_of_a_child_is_heard() {
+async fn last_answer_of_a_child_counts() {
     let links = links();
     let script = r#"take
 printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"bye"}]}}' $id
@@ -228,10 +227,9 @@ exit 0"#;
     close(&links).await;
 }
 
-/// A descendant that has the pipes of a dead child and never stops to write holds up nobody, on one
-/// thread least of all.
+/// A descendant that floods the pipes of a dead child blocks nothing, not even on a single thread.
 #[tokio::test]
-async fn one_who_inherits_the_pipes_and_floods_them_is_no_reason_to_wait() {
+async fn flood_from_inherited_pipes_does_not_block() {
     let links = links();
     let (token, ann) = (token(), place());
     let flood = r#"(trap '' TERM; yes '{"jsonrpc":"2.0","method":"notifications/message"}') &
@@ -242,7 +240,7 @@ async fn one_who_inherits_the_pipes_and_floods_them_is_no_reason_to_wait() {
     assert_eq!(error.loss().unwrap().reason(), LossReason::Exited(Exited::Code(5)));
     none_alive(&token).await;
     drop(link);
-    // And so it is when the link is ended while the flood is on.
+    // The same holds when the link ends during the flood.
     let server = shell(&format!("{SHAKE}\n{flood}\nsleep 1000"), &token);
     let link = open(&links, &server, &place()).await;
     let ended = links.end(link.key().scope().session().unwrap());
@@ -252,10 +250,10 @@ async fn one_who_inherits_the_pipes_and_floods_them_is_no_reason_to_wait() {
     close(&links).await;
 }
 
-/// E22: a child that died and left its pipes to somebody who keeps silent is found out within a moment, be
-/// there a call in flight or not. Nothing tells of it but its exit.
+/// E22: the exit of a child is noticed within a moment even if a silent descendant keeps its pipes open, with or
+/// without a call in flight. Only the exit itself shows it.
 #[tokio::test]
-async fn one_who_inherits_the_pipes_in_silence_hides_no_death() {
+async fn silent_inherited_pipes_do_not_hide_an_exit() {
     let links = links();
     let token = token();
     let heir = "(trap '' TERM; exec sleep 1000) &";
@@ -275,9 +273,9 @@ async fn one_who_inherits_the_pipes_in_silence_hides_no_death() {
     close(&links).await;
 }
 
-/// The time that a child has for its end is the server's own.
+/// The grace period of a child is configured per server.
 #[tokio::test]
-async fn a_child_that_tidies_up_has_its_grace() {
+async fn child_that_cleans_up_has_its_grace_period() {
     let links = links();
     let (folder, ann) = (tempfile::tempdir().unwrap(), place());
     let done = folder.path().join("done");

@@ -1,13 +1,13 @@
-//! Much for one who does not read (design §5, order).
+//! Floods for a reader that does not read (design §5, order).
 
 use stayput_upstream::{Call, CallError, CallOptions, Declares, Incoming, Links, PooledLink};
 
 use crate::world::{LONG, close, links, open, place, scripted, token, until};
 
-/// More than 4 MiB of it.
+/// More than 4 MiB of lines.
 const LINES: usize = 40_000;
 
-/// A server that says a line very often before it answers the first call, and answers a second one.
+/// Opens a server that writes a line very often before it answers the first call, and then answers a second one.
 async fn flooded(links: &Links, line: &str) -> PooledLink {
     let script = format!(
         r#"take
@@ -26,7 +26,7 @@ fn notification(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params},"fill":"{fill}"}}}}"#)
 }
 
-/// All that waits for a call, and how it ended.
+/// Reads all waiting messages of a call, and returns how it ended.
 async fn drain(call: &mut Call) -> (usize, usize, Result<(), CallError>) {
     let (mut count, mut bytes) = (0, 0);
     loop {
@@ -41,14 +41,14 @@ async fn drain(call: &mut Call) -> (usize, usize, Result<(), CallError>) {
     }
 }
 
-/// The link lives on.
+/// Checks that the link is alive.
 async fn lives(link: &PooledLink) {
     let call = link.call("again", None, CallOptions::default()).await.unwrap();
     assert!(tokio::time::timeout(LONG, call.answer()).await.unwrap().is_ok());
 }
 
 #[tokio::test]
-async fn progress_that_is_not_read_makes_way_for_newer_progress() {
+async fn unread_progress_is_replaced_by_newer_progress() {
     let links = links();
     let progress = notification("notifications/progress", r#""progressToken":TOKEN,"progress":1"#);
     let link = flooded(&links, &progress).await;
@@ -65,7 +65,7 @@ async fn progress_that_is_not_read_makes_way_for_newer_progress() {
 }
 
 #[tokio::test]
-async fn logs_that_are_not_read_are_dropped_and_counted() {
+async fn unread_logs_are_dropped_and_counted() {
     let links = links();
     let log = notification("notifications/message", r#""level":"info""#);
     let link = flooded(&links, &log).await;
@@ -81,9 +81,9 @@ async fn logs_that_are_not_read_are_dropped_and_counted() {
     close(&links).await;
 }
 
-/// What must not get lost pushes out what can be done without.
+/// A message that must not be lost replaces messages that may be dropped.
 #[tokio::test]
-async fn a_question_finds_room_among_logs() {
+async fn server_request_replaces_logs() {
     let links = links();
     let log = notification("notifications/message", r#""level":"info""#);
     let fill = "x".repeat(1_000);
@@ -97,7 +97,7 @@ cat >/dev/null"#
     );
     let link = open(&links, &scripted(&script, &token()), &place()).await;
     let mut call = link.call("m", None, CallOptions::default()).await.unwrap();
-    // So many fit. The question pushes out a few of them, the oldest, and no more.
+    // This many fit. The request replaces only a few of the oldest.
     let fit = (4 << 20) / log.len();
     let missed = |call: &Call| usize::try_from(call.missed_logs()).unwrap();
     until("the question came", || missed(&call) > LINES - fit).await;
@@ -110,9 +110,9 @@ cat >/dev/null"#
     close(&links).await;
 }
 
-/// What must not get lost fails the call alone if it is not read.
+/// If messages that must not be lost are not read, only their call fails.
 #[tokio::test]
-async fn a_call_that_does_not_read_its_questions_fails_alone() {
+async fn call_that_does_not_read_server_requests_fails_alone() {
     let links = links();
     let fill = "x".repeat(120);
     let ask = format!(
@@ -129,9 +129,9 @@ async fn a_call_that_does_not_read_its_questions_fails_alone() {
     close(&links).await;
 }
 
-/// A listener that does not read is told so, and costs nobody else anything.
+/// A listener that does not read gets an error, and affects no other reader.
 #[tokio::test]
-async fn a_listener_that_does_not_read_is_told_so() {
+async fn listener_that_does_not_read_gets_an_error() {
     let links = links();
     let update = notification("notifications/resources/updated", r#""uri":"a:b""#);
     let link = flooded(&links, &update).await;

@@ -1,4 +1,4 @@
-//! What a server asks its client.
+//! Requests of a server to its client.
 
 use stayput_upstream::{
     Asking, Call, CallOptions, Declares, Hello, Incoming, LinkOwner, Links, PooledLink,
@@ -12,7 +12,7 @@ use crate::world::{
 const ASKED: &str =
     r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"?"}}"#;
 
-/// A link of a client that can be asked everything.
+/// Opens a link for a client with all capabilities.
 async fn open_declaring(
     links: &Links,
     server: &stayput_upstream::Server,
@@ -44,9 +44,9 @@ async fn question(call: &mut Call) -> ServerRequest {
     }
 }
 
-/// Design §5: one call in flight is asked, whatever it declared; who does not answer refuses.
+/// Design §5: the only call in flight gets the request, whatever it declared. A call that does not answer refuses it.
 #[tokio::test]
-async fn the_only_call_in_flight_is_asked() {
+async fn only_call_in_flight_gets_the_server_request() {
     let links = links();
     let link = open_declaring(&links, &legacy(&[]), &place()).await;
     let mut call = start(&link, "elicit", "{}", CallOptions::default()).await;
@@ -55,7 +55,7 @@ async fn the_only_call_in_flight_is_asked() {
     asked.reply(r#"{"action":"accept","content":{"n":1.10}}"#);
     let Incoming::Answer(answer) = next(&mut call).await else { panic!("no answer") };
     assert!(text(&answer.unwrap()).contains("accept"));
-    // Nobody looks at the question: it is refused, and the call ends.
+    // The request is not read: it is refused, and the call ends.
     let refused = try_call(&link, "elicit", "{}").await.unwrap();
     assert!(text(&refused).contains("-32601"), "{}", text(&refused));
     assert_eq!(link.counts().unanswerable, 0);
@@ -63,10 +63,10 @@ async fn the_only_call_in_flight_is_asked() {
     close(&links).await;
 }
 
-/// Design §5: among several the only one whose client declared it is asked; else it is -32601 and a
-/// counter.
+/// Design §5: among several calls the only one gets the request whose client declared the capability. Otherwise the
+/// answer is -32601, and it is counted.
 #[tokio::test]
-async fn among_several_calls_the_one_that_declared_is_asked() {
+async fn call_that_declared_the_capability_gets_the_server_request() {
     let links = links();
     let link = open_declaring(&links, &legacy(&[]), &place()).await;
     let other = start(&link, "slow", r#"{"ms":60000}"#, CallOptions::default()).await;
@@ -75,11 +75,11 @@ async fn among_several_calls_the_one_that_declared_is_asked() {
     let Incoming::Answer(answer) = next(&mut call).await else { panic!("no answer") };
     assert!(text(&answer.unwrap()).contains("decline"));
     assert_eq!(link.counts().unanswerable, 0);
-    // Nobody declared it.
+    // No call declared it.
     let refused = try_call(&link, "elicit", "{}").await.unwrap();
     assert!(text(&refused).contains("-32601"), "{}", text(&refused));
     assert_eq!(link.counts().unanswerable, 1);
-    // Two did.
+    // Two calls declared it.
     let second = start(&link, "slow", r#"{"ms":60000}"#, declaring()).await;
     let mut call = start(&link, "elicit", "{}", declaring()).await;
     assert!(matches!(next(&mut call).await, Incoming::Answer(Ok(_))));
@@ -88,9 +88,9 @@ async fn among_several_calls_the_one_that_declared_is_asked() {
     close(&links).await;
 }
 
-/// A server may ask outside any call: whoever listens and declared it is asked.
+/// A server may send requests outside any call: a listener that declared the capability gets them.
 #[tokio::test]
-async fn outside_a_call_a_listener_is_asked() {
+async fn listener_gets_server_requests_outside_a_call() {
     let links = links();
     let script = format!(
         r#"read -r line
@@ -124,7 +124,7 @@ cat >/dev/null"#
 }
 
 #[tokio::test]
-async fn a_ping_of_the_server_is_answered_by_the_link_itself() {
+async fn ping_of_the_server_is_answered_by_the_link() {
     let links = links();
     let script = r#"take
 echo '{"jsonrpc":"2.0","id":"p\/1","method":"ping"}'
@@ -139,9 +139,9 @@ cat >/dev/null"#;
     close(&links).await;
 }
 
-/// A question that is taken back reaches the call, and an answer to it leaves no more.
+/// The cancellation of a server request reaches the call, and a later answer to it is not sent.
 #[tokio::test]
-async fn a_question_can_be_taken_back() {
+async fn server_request_can_be_cancelled() {
     let links = links();
     let script = format!(
         r#"take
@@ -169,9 +169,9 @@ cat >/dev/null"#
     close(&links).await;
 }
 
-/// A question of a call that is over is not answered by anybody else.
+/// A server request of an ended call is not answered by another one.
 #[tokio::test]
-async fn a_question_goes_with_its_call() {
+async fn server_request_ends_with_its_call() {
     let links = links();
     let script = format!(
         r#"read -r line
@@ -195,10 +195,9 @@ cat >/dev/null"#
     close(&links).await;
 }
 
-/// A server may use an id again: an answer to a question of an earlier call is not sent as the answer to that of a
-/// later one.
+/// A server may reuse an id: an answer to a request of an earlier call is not sent as the answer to a later one.
 #[tokio::test]
-async fn late_answer_meets_no_later_question_of_the_same_id() {
+async fn late_answer_does_not_answer_a_later_server_request_of_the_same_id() {
     let links = links();
     let script = format!(
         r#"read -r line

@@ -1,11 +1,11 @@
-//! Ids, progress and logs: what comes to whom.
+//! Ids, progress and logs, and their receivers.
 
 use stayput_upstream::{Call, CallOptions, Declares, Incoming, Link};
 use stayput_wire::Message;
 
 use crate::world::{LONG, close, legacy, links, open, params, place, scripted, text, token, until};
 
-/// The next thing that comes for a call.
+/// Returns the next message for a call.
 async fn next(call: &mut Call) -> Option<Incoming> {
     tokio::time::timeout(LONG, call.next()).await.unwrap()
 }
@@ -25,9 +25,9 @@ fn said(incoming: Option<Incoming>) -> String {
     }
 }
 
-/// Design §5: ids echo byte-identical.
+/// Design §5: ids are echoed byte for byte.
 #[tokio::test]
-async fn every_id_comes_back_as_it_was_written() {
+async fn every_id_is_returned_unchanged() {
     let links = links();
     let link = open(&links, &legacy(&[]), &place()).await;
     let ids =
@@ -47,7 +47,7 @@ async fn every_id_comes_back_as_it_was_written() {
     close(&links).await;
 }
 
-/// Two clients that count alike share a link: each gets its own answer.
+/// Two clients with the same ids share a link: each gets its own answer.
 #[tokio::test]
 async fn two_calls_under_the_same_id_get_their_own_answers() {
     let links = links();
@@ -68,9 +68,9 @@ async fn two_calls_under_the_same_id_get_their_own_answers() {
     close(&links).await;
 }
 
-/// Design §5: nothing of a call follows its answer; what comes late is counted and dropped.
+/// Design §5: no message of a call follows its answer. Late messages are counted and dropped.
 #[tokio::test]
-async fn what_comes_after_the_answer_is_counted_and_dropped() {
+async fn messages_after_the_answer_are_counted_and_dropped() {
     let links = links();
     let script = r#"take
 progress() { printf '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%s}}\n' $id $1; }
@@ -96,9 +96,9 @@ cat >/dev/null"#;
     close(&links).await;
 }
 
-/// An answer to a call that was given up is late, and the server hears once that nobody waits.
+/// An answer to a dropped call is late. The server gets one cancellation.
 #[tokio::test]
-async fn an_answer_to_a_forgotten_call_is_late() {
+async fn answer_to_a_dropped_call_is_late() {
     let links = links();
     let script = r#"take
 first=$id
@@ -120,9 +120,9 @@ cat >/dev/null"#;
     close(&links).await;
 }
 
-/// An error that names no call is about the only one there is.
+/// An error without an id belongs to the only call.
 #[tokio::test]
-async fn an_error_without_an_id_ends_the_only_call() {
+async fn error_without_an_id_ends_the_only_call() {
     let links = links();
     let script = r#"read -r line
 echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}'
@@ -134,9 +134,9 @@ cat >/dev/null"#;
     close(&links).await;
 }
 
-/// Design §5: log messages go to the call in flight if there is but one, else to whoever listens.
+/// Design §5: log messages go to the call in flight if there is only one, otherwise to listeners.
 #[tokio::test]
-async fn logs_go_to_the_only_call_or_to_who_listens() {
+async fn logs_go_to_the_only_call_or_to_listeners() {
     let links = links();
     let link = open(&links, &legacy(&[]), &place()).await;
     let log = params("log", r#"{"n":2}"#);
@@ -145,7 +145,7 @@ async fn logs_go_to_the_only_call_or_to_who_listens() {
     assert!(said(next(&mut call).await).contains("line 2"));
     assert!(matches!(next(&mut call).await, Some(Incoming::Answer(Ok(_)))));
     assert_eq!(link.counts().unheard, 0);
-    // Whose they are among several nobody knows.
+    // With several calls in flight their owner is unknown.
     let slow = params("slow", r#"{"ms":60000}"#);
     let slow = link.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
     let mut call = link.call("tools/call", Some(&log), CallOptions::default()).await.unwrap();

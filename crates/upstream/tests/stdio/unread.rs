@@ -1,4 +1,4 @@
-//! A child that does not read.
+//! Child that does not read.
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -11,13 +11,13 @@ use crate::world::{LONG, call, close, kill, legacy, links, open, place, scripted
 
 const MIB: usize = 1 << 20;
 
-/// A request of so many bytes.
+/// Returns a request of this many bytes.
 fn request(bytes: usize) -> String {
     let fill = "x".repeat(bytes);
     format!(r#"{{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{{"name":"{fill}"}}}}"#)
 }
 
-/// A link to a child that shakes hands and reads no more.
+/// Opens a link to a child that reads nothing after `initialize`.
 async fn unread(links: &Links, token: &str) -> Arc<PooledLink> {
     Arc::new(open(links, &scripted("sleep 1000", token), &place()).await)
 }
@@ -33,9 +33,9 @@ async fn exchange(
     link.send(&message, options).await?.answer().await.map(drop)
 }
 
-/// E22, invariant 6: callers wait and can be cancelled, nothing piles up, and others do not notice.
+/// E22, invariant 6: callers wait and can be cancelled, nothing accumulates, and other links are not affected.
 #[tokio::test]
-async fn a_hundred_megabytes_for_a_child_that_does_not_read_wait_outside() {
+async fn requests_for_a_child_that_does_not_read_wait_outside() {
     let links = links();
     let link = unread(&links, &token()).await;
     let text = Arc::new(request(MIB));
@@ -66,9 +66,9 @@ async fn a_hundred_megabytes_for_a_child_that_does_not_read_wait_outside() {
     close(&links).await;
 }
 
-/// One who is cancelled makes room for one who waits, even if the child takes nothing.
+/// A cancelled call lets a waiting one in, even if the child reads nothing.
 #[tokio::test]
-async fn a_call_that_is_taken_back_lets_the_next_one_in() {
+async fn cancelled_call_lets_the_next_one_in() {
     let links = links();
     let link = unread(&links, &token()).await;
     let send = |bytes: usize| {
@@ -83,7 +83,7 @@ async fn a_call_that_is_taken_back_lets_the_next_one_in() {
         sent += 1;
         assert_eq!(link.in_flight(), sent.min(2), "the third has to wait");
     }
-    // After this the pipe is full, and whoever writes to it has nothing to do.
+    // After this the pipe is full, and the writer is blocked.
     let settled = tokio::time::timeout(Duration::from_millis(100), &mut last).await;
     assert!(settled.is_err(), "the child does not answer");
     drop(large);
@@ -97,9 +97,9 @@ async fn a_call_that_is_taken_back_lets_the_next_one_in() {
     close(&links).await;
 }
 
-/// Invariant 2: what waited here provably was not executed.
+/// Invariant 2: a request that was still waiting here certainly did not run.
 #[tokio::test]
-async fn what_was_not_written_when_the_child_died_was_not_sent() {
+async fn unwritten_request_of_a_dead_child_was_not_sent() {
     let links = links();
     let token = token();
     let link = unread(&links, &token).await;
@@ -120,9 +120,9 @@ async fn what_was_not_written_when_the_child_died_was_not_sent() {
     close(&links).await;
 }
 
-/// The limit of a call holds while it waits to be sent, too.
+/// The timeout of a call also holds while it waits to be sent.
 #[tokio::test]
-async fn a_call_that_nobody_takes_fails_in_time_and_was_not_sent() {
+async fn call_that_is_never_written_times_out_as_not_sent() {
     let links = links();
     let link = unread(&links, &token()).await;
     let soon = Duration::from_millis(300);

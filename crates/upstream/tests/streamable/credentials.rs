@@ -1,4 +1,4 @@
-//! What requests carry, and what of it is never shown.
+//! Headers of requests, and secrets in them.
 
 use std::{
     borrow::Cow,
@@ -24,7 +24,7 @@ use crate::world::{
 
 const SECRET: &str = "tok-4f1d9a7c55";
 
-/// Gives `token-1`, and the next one whenever a token was refused.
+/// Provider of `token-1`, and of the next token after each refusal.
 #[derive(Debug, Default)]
 struct Tokens {
     given: Mutex<(u64, Vec<bool>)>,
@@ -74,9 +74,9 @@ async fn configured_headers_are_on_every_request() {
     close(&links).await;
 }
 
-/// R113: asked for each request; after a refusal once more, and the call is executed once.
+/// R113: the provider is asked for each request, and once more after a refusal. The call runs once.
 #[tokio::test]
-async fn a_provider_is_asked_for_every_request() {
+async fn provider_is_asked_for_every_request() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let tokens = Arc::new(Tokens::default());
     let transport = Http::new(http.url()).provider(tokens.clone());
@@ -88,7 +88,7 @@ async fn a_provider_is_asked_for_every_request() {
     assert_eq!(tokens.asks(), [false, false, true]);
     assert_eq!(http.counted("tools/count").await, 2);
     assert_eq!(call(&link, "header", AUTHORIZATION).await, format!("Bearer {SECRET}-1"));
-    // Refused again: it is told, not tried for ever.
+    // A second refusal is an error, not another retry.
     http.script(&json!([{ "on": "tools/call", "do": status(401, "") }])).await;
     tokens.asks();
     let refused = try_call(&link, "count", "{}").await.unwrap_err();
@@ -97,9 +97,9 @@ async fn a_provider_is_asked_for_every_request() {
     close(&links).await;
 }
 
-/// A provider that has nothing to give: nothing is sent, and the sentence says why.
+/// If the provider has no token, nothing is sent, and the error says why.
 #[tokio::test]
-async fn without_credentials_nothing_is_sent() {
+async fn nothing_is_sent_without_credentials() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let tokens = Arc::new(Tokens::default());
     let transport = Http::new(http.url()).provider(tokens.clone());
@@ -118,9 +118,9 @@ async fn without_credentials_nothing_is_sent() {
     close(&links).await;
 }
 
-/// The challenge of a server reaches who can do something about it, whatever stands in the body.
+/// The challenge of a server reaches the caller, whatever the body contains.
 #[tokio::test]
-async fn a_refusal_comes_with_its_challenge() {
+async fn refusal_contains_its_challenge() {
     let challenge = r#"Bearer resource_metadata="https://example.com/x""#;
     let deny = |code: u16, body: &str| {
         let headers = json!([["www-authenticate", challenge]]);
@@ -150,8 +150,7 @@ async fn a_refusal_comes_with_its_challenge() {
     }
 }
 
-/// Invariant 8: however a call or an opening fails, also with a server that repeats what it was sent, no
-/// secret is shown.
+/// Invariant 8: no error of a call or an opening shows a secret, even if a server repeats what it was sent.
 #[tokio::test]
 async fn no_error_shows_a_secret() {
     let (links, mut http) = (links(), TestServer::http(&["--era", "legacy"]).await);

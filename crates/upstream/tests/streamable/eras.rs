@@ -1,4 +1,4 @@
-//! Finding out how a server is spoken to.
+//! Detection of a server's era.
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
@@ -14,9 +14,9 @@ fn at(url: &str, isolation: Option<Isolation>) -> Server {
     server_with(Http::new(url), Options { isolation, ..Options::default() })
 }
 
-/// §4.5: legacy where state is kept, modern where it is shared, and what there is where there is no choice.
+/// §4.5: legacy for servers with sessions, modern for shared ones, and the only supported era otherwise.
 #[tokio::test]
-async fn the_era_is_found_out() {
+async fn era_is_detected() {
     let (kept, shared) = (Some(Isolation::PerSession), Some(Isolation::Shared));
     for (args, isolation, way) in [
         (&["--era", "legacy"][..], None, Way::Legacy),
@@ -34,7 +34,7 @@ async fn the_era_is_found_out() {
         assert_eq!(profile.way(), way, "{args:?} {isolation:?}");
         assert_eq!((count(&link).await, link.greeting().era()), (1, way.era()));
         assert!(!profile.pages("tools/list").is_empty());
-        // The probe is thrown away, and its session with it.
+        // The probe is closed, and its session with it.
         let sessions = u64::from(way == Way::Legacy);
         assert_eq!(http.counted("sessions").await, sessions, "{args:?} {isolation:?}");
         let asked = http.stats().await;
@@ -44,10 +44,10 @@ async fn the_era_is_found_out() {
     }
 }
 
-/// R099: a server may list more for who can be asked something, so it is asked once for each kind of client.
-/// How it is spoken to is known from any of them.
+/// R099: a server may list more for clients with more capabilities, so it is probed once for each set of capabilities.
+/// Its era is known from any of them.
 #[tokio::test]
-async fn each_kind_of_client_is_learned_once() {
+async fn each_set_of_capabilities_is_probed_once() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let (server, ann) = (at(http.url(), None), place());
     let (all, some, none) = (r#"{"sampling":{},"roots":{}}"#, r#"{"roots":{}}"#, "{}");
@@ -57,12 +57,12 @@ async fn each_kind_of_client_is_learned_once() {
         assert!(!profile.pages("tools/list").is_empty());
         assert_eq!(http.counted("initialize").await, asked, "{capabilities}");
     }
-    // The link itself, and nothing before it.
+    // Only the link itself.
     let link = open(&links, &server, &ann).await;
     assert_eq!(count(&link).await, 1);
     drop(link);
     assert_eq!(http.counted("initialize").await, 3);
-    // Who cannot be asked anything is like Stayput itself.
+    // A client without capabilities is like Stayput itself.
     let hello = Hello::new(r#"{"name":"x","version":"1"}"#, none).unwrap();
     links.profile_for(&server, &ann, &hello).await.unwrap();
     links.profile(&server, &ann).await.unwrap();
@@ -70,9 +70,9 @@ async fn each_kind_of_client_is_learned_once() {
     close(&links).await;
 }
 
-/// What several share declares nothing, whoever comes.
+/// A shared link declares no capabilities, whichever client uses it.
 #[tokio::test]
-async fn a_shared_server_is_learned_once_for_all() {
+async fn shared_server_is_probed_once_for_all() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let server = at(http.url(), Some(Isolation::Shared));
     for capabilities in ["{}", r#"{"sampling":{}}"#] {
@@ -83,9 +83,9 @@ async fn a_shared_server_is_learned_once_for_all() {
     close(&links).await;
 }
 
-/// §1.12 (c): a process that locks its era at the first word hears the right one first.
+/// §1.12 (c): a process that locks its era at the first message gets the right one first.
 #[tokio::test]
-async fn a_server_that_locks_its_era_hears_the_right_word_first() {
+async fn server_that_locks_its_era_gets_the_right_message_first() {
     let links = links();
     for (isolation, era) in [
         (Isolation::PerSession, stayput_wire::Era::Legacy),
@@ -111,10 +111,9 @@ fn unserved(versions: &[&str]) -> String {
     )
 }
 
-/// §1.12 (a), (b): whatever a server says to a modern word, one that speaks legacy versions only is spoken to
-/// as that.
+/// §1.12 (a), (b): whatever a server answers to a modern message, it is legacy if it supports only legacy versions.
 #[tokio::test]
-async fn a_legacy_server_is_known_by_many_answers() {
+async fn legacy_server_is_detected_by_many_answers() {
     let legacy = ["2025-11-25", "2025-06-18"];
     for (code, body) in [
         (200, discovered(&legacy)),
@@ -138,9 +137,9 @@ async fn a_legacy_server_is_known_by_many_answers() {
     }
 }
 
-/// §1.12: a server that only takes the modern era says so with an error, and is believed.
+/// §1.12: a server that supports only the modern era says so with an error.
 #[tokio::test]
-async fn a_modern_server_is_known_by_many_answers() {
+async fn modern_server_is_detected_by_many_answers() {
     for (code, body) in [
         (400, unserved(&["2026-07-28"])),
         (200, unserved(&["2026-07-28"])),
@@ -158,9 +157,9 @@ async fn a_modern_server_is_known_by_many_answers() {
     }
 }
 
-/// A URL that leads to the transport of 2024-11-05 is found out, also where legacy is all that was chosen.
+/// The URL of a 2024-11-05 transport is detected, even if only legacy is configured.
 #[tokio::test]
-async fn the_old_transport_is_found_by_its_url() {
+async fn sse_transport_is_detected_by_its_url() {
     for (era, isolation) in [
         (EraChoice::Auto, None),
         (EraChoice::Auto, Some(Isolation::PerSession)),
@@ -177,9 +176,9 @@ async fn the_old_transport_is_found_by_its_url() {
     }
 }
 
-/// Where nothing is spoken, the first refusal is told: it says most.
+/// If no era works, the first refusal is reported, because it says most.
 #[tokio::test]
-async fn a_server_that_speaks_nothing_is_told_as_what_it_is() {
+async fn server_without_a_working_era_is_reported_with_its_refusal() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let all: Value = json!([{ "on": "*", "do": status(400, error(-32600, "out of order")) }]);
     http.script(&all).await;

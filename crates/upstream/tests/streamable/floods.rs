@@ -1,4 +1,4 @@
-//! Much of everything, and readers that do not read.
+//! Floods, and readers that do not read.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::world::{
     until,
 };
 
-/// The most that waits for one reader.
+/// Most bytes that wait for one reader.
 const LIMIT: usize = 4 << 20;
 
-/// A call that nobody reads holds up no other one, and keeps no more than its share.
+/// An unread call does not block others, and buffers no more than its share.
 #[tokio::test]
-async fn a_call_that_is_not_read_holds_nobody_up() {
+async fn unread_call_blocks_no_other() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     let flood = json!({ "flood": { "count": 4_000, "bytes": 4_096 } });
@@ -41,9 +41,9 @@ async fn a_call_that_is_not_read_holds_nobody_up() {
     close(&links).await;
 }
 
-/// A call whose answer drips has no part in how fast others are.
+/// A slow answer does not slow down other calls.
 #[tokio::test]
-async fn a_slow_answer_holds_nobody_up() {
+async fn slow_answer_blocks_no_other() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy", "--json"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     http.script(&once("tools/call", &json!({ "slow": { "bytes": 1, "ms": 10 } }))).await;
@@ -70,15 +70,15 @@ async fn dropped_calls_leave_nothing() {
     drop(calls);
     assert_eq!(link.in_flight(), 0);
     until_counted(&http, "cancels", 30).await;
-    // One task for each connection that is kept.
+    // One task for each pooled connection.
     until("the tasks are gone", || tasks() < 60).await;
     assert_eq!(count(&link).await, 2);
     close(&links).await;
 }
 
-/// E22: a limit holds also where the server has begun to answer.
+/// E22: the timeout also holds after the server has begun to answer.
 #[tokio::test]
-async fn a_server_that_stops_in_its_answer_is_given_up() {
+async fn server_that_stops_within_its_answer_times_out() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     for deed in ["hang", "hang-after-head"] {

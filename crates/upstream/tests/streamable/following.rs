@@ -1,4 +1,4 @@
-//! Who reads the answer of a call: whoever follows it, and somebody else if nobody does.
+//! Readers of a call's answer: the future of the call, or a background task if it is not polled.
 
 use stayput_testkit::mcp::TestServer;
 
@@ -8,9 +8,9 @@ use crate::world::{
     text, until,
 };
 
-/// A call is sent and read to its end, whether somebody waits for it or not.
+/// A call is sent and read to its end, even if its future is not polled.
 #[tokio::test]
-async fn a_call_that_nobody_follows_is_read() {
+async fn unpolled_call_is_read() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     let made = begin(&link, "count", "{}").await;
@@ -19,9 +19,9 @@ async fn a_call_that_nobody_follows_is_read() {
     close(&links).await;
 }
 
-/// The same for one that was waited for, and then was not: its answer comes after that.
+/// So is a call that was polled before the answer came, and not after.
 #[tokio::test]
-async fn a_call_that_nobody_follows_any_more_is_read() {
+async fn call_that_is_no_longer_polled_is_read() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     for arguments in [r#"{"ms":100}"#, r#"{"ms":100,"steps":3}"#] {
@@ -37,9 +37,9 @@ async fn a_call_that_nobody_follows_any_more_is_read() {
     close(&links).await;
 }
 
-/// Invariant 6: dropped by whoever followed it, a call is cancelled once, also if nobody polls anything again.
+/// Invariant 6: a call that is dropped while it is polled is cancelled once, even if nothing is polled again.
 #[tokio::test]
-async fn a_call_that_is_dropped_while_it_is_followed_is_cancelled() {
+async fn call_dropped_while_polled_is_cancelled() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     for n in 1..=3 {
@@ -58,9 +58,9 @@ async fn a_call_that_is_dropped_while_it_is_followed_is_cancelled() {
     close(&links).await;
 }
 
-/// Whoever follows a call may do so where there is no runtime at all.
+/// A call can be polled outside any runtime.
 #[test]
-fn a_call_is_followed_without_a_runtime() {
+fn call_can_be_polled_without_a_runtime() {
     let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let home = home.unwrap();
     let (links, http, link) = home.block_on(async {
@@ -78,7 +78,7 @@ fn a_call_is_followed_without_a_runtime() {
     drop(http);
 }
 
-/// Polls on this thread, which sleeps meanwhile.
+/// Polls on this thread, which is parked meanwhile.
 fn wait<F: Future>(future: F) -> F::Output {
     struct Thread(std::thread::Thread);
     impl std::task::Wake for Thread {

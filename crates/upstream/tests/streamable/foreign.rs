@@ -18,11 +18,11 @@ use crate::world::{
     server,
 };
 
-/// The names of the tools that were called on each connection.
+/// Names of the tools that were called on each connection.
 type Called = Arc<Mutex<Vec<Vec<String>>>>;
 
-/// A server that answers calls of `json` and of `events` under another id, as a whole or in a stream, and all
-/// other requests well. It takes requests as a proxy gets them, too.
+/// Server that answers calls of `json` and of `events` under another id, as JSON or as SSE, and all other requests
+/// correctly. It also accepts requests in the form for a proxy.
 async fn confused(called: Called) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -91,8 +91,8 @@ async fn hear(stream: &mut BufReader<TcpStream>) -> Option<Value> {
     Some(serde_json::from_slice(&body).unwrap_or_default())
 }
 
-/// The call fails as one that may have run, and nothing else goes over the connection: straight to the server,
-/// and through a proxy, where another client speaks.
+/// The call fails as one that may have run, and its connection is not reused: directly, and through a proxy that
+/// another client uses, too.
 #[tokio::test]
 async fn answer_under_another_id_closes_its_connection() {
     for proxied in [false, true] {

@@ -1,4 +1,4 @@
-//! The stream of what a legacy server says outside any call.
+//! Stream of messages that a legacy server sends outside any call.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::world::{
 
 const CHANGED: &str = "notifications/tools/list_changed";
 
-/// R120, §8: the stream is there while somebody listens, and not a moment longer.
+/// R120, §8: the stream is open exactly while there is a listener.
 #[tokio::test]
-async fn a_stream_is_open_only_while_somebody_listens() {
+async fn stream_is_open_only_while_there_is_a_listener() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy", "--json"]).await);
     let relay = Relay::to(http.port()).await;
     let link = open(&links, &legacy_at(&relay.url("mcp")), &place()).await;
@@ -42,9 +42,9 @@ async fn a_stream_is_open_only_while_somebody_listens() {
     close(&links).await;
 }
 
-/// Who goes while another comes does not take the stream away.
+/// A listener that leaves while another comes does not close the stream.
 #[tokio::test(flavor = "multi_thread")]
-async fn listeners_that_come_and_go_at_once_are_all_heard() {
+async fn concurrent_listeners_all_get_messages() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = std::sync::Arc::new(open(&links, &legacy_at(http.url()), &place()).await);
     for _ in 0..20 {
@@ -67,7 +67,7 @@ async fn listeners_that_come_and_go_at_once_are_all_heard() {
     close(&links).await;
 }
 
-/// Lets the server tell something to whoever listens to this session.
+/// Makes the server send a notification to the listeners of this session.
 async fn tell_directly(http: &TestServer, session: &str) {
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "notify" },
@@ -82,9 +82,9 @@ async fn tell_directly(http: &TestServer, session: &str) {
     answer.bytes().await.unwrap();
 }
 
-/// R120: after a cut nothing that was said is missing, and nothing is heard twice.
+/// R120: after a cut no message is missing, and none comes twice.
 #[tokio::test]
-async fn a_cut_stream_is_taken_up_behind_the_last_event() {
+async fn cut_stream_is_resumed_after_the_last_event() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy", "--json"]).await);
     let relay = Relay::to(http.port()).await;
     let link = open(&links, &legacy_at(&relay.url("mcp")), &place()).await;
@@ -93,7 +93,7 @@ async fn a_cut_stream_is_taken_up_behind_the_last_event() {
     call(&link, "notify", "{}").await;
     hear(&mut listener, CHANGED).await;
     let session = call(&link, "header", r#"{"name":"mcp-session-id"}"#).await;
-    // The server believes that this was heard.
+    // The server believes that this was received.
     relay.cut_after(0);
     for _ in 0..3 {
         tell_directly(&http, &session).await;
@@ -101,7 +101,7 @@ async fn a_cut_stream_is_taken_up_behind_the_last_event() {
     for _ in 0..3 {
         hear(&mut listener, CHANGED).await;
     }
-    // Whatever came twice would come before this.
+    // A duplicate would come before this.
     tell_directly(&http, &session).await;
     hear(&mut listener, CHANGED).await;
     assert_eq!(link.lists_changed(), 5);
@@ -109,9 +109,9 @@ async fn a_cut_stream_is_taken_up_behind_the_last_event() {
     close(&links).await;
 }
 
-/// A server that has no such stream is asked for it once.
+/// A server without such a stream is asked for it once.
 #[tokio::test]
-async fn a_server_that_does_not_speak_up_is_left_alone() {
+async fn server_without_a_stream_is_asked_once() {
     let (links, http) =
         (links(), TestServer::http(&["--era", "legacy", "--quirk", "no-get"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
@@ -124,9 +124,9 @@ async fn a_server_that_does_not_speak_up_is_left_alone() {
     close(&links).await;
 }
 
-/// E11: the stream can bring the verdict, too, and whoever listens is told.
+/// E11: the stream can report an unknown session, too, and listeners get the loss.
 #[tokio::test]
-async fn a_lost_session_on_the_stream_is_a_verdict() {
+async fn unknown_session_on_the_stream_is_a_loss() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     http.script(&once("GET", &status(404, ""))).await;
@@ -139,9 +139,9 @@ async fn a_lost_session_on_the_stream_is_a_verdict() {
     close(&links).await;
 }
 
-/// A server that still counts the stream before, or has much to do, is asked again later.
+/// A server that still counts the previous stream, or is busy, is asked again later.
 #[tokio::test]
-async fn a_stream_that_is_refused_for_now_is_asked_for_again() {
+async fn stream_that_is_refused_for_now_is_requested_again() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     http.script(&json!([
@@ -169,7 +169,7 @@ async fn elicit(link: &Link, declares: Declares) -> Call {
     link.call("tools/call", Some(&params("elicit", "{}")), options).await.unwrap()
 }
 
-/// Answers the question that comes next with `who`.
+/// Answers the next server request with `who`.
 async fn reply(next: impl Future<Output = Option<Incoming>>, who: &str) {
     let Some(Incoming::Request(asked)) = tokio::time::timeout(LONG, next).await.unwrap() else {
         panic!("{who} is not asked")
@@ -182,10 +182,10 @@ async fn able_listener(link: &Link) -> Listener {
     link.listen("{}", ABLE).await.unwrap()
 }
 
-/// E32: a question on the stream of a call goes to that call; one beside all calls to the call that can
-/// answer it, or else to who listens.
+/// E32: a server request on the stream of a call goes to that call. One outside of all calls goes to the call that can
+/// answer it, or else to a listener.
 #[tokio::test]
-async fn a_question_goes_to_whom_it_concerns() {
+async fn server_request_reaches_its_receiver() {
     let links = links();
     // On the stream of the call itself.
     let http = TestServer::http(&["--era", "legacy", "--sse"]).await;

@@ -1,4 +1,4 @@
-//! The modern era over HTTP: every request says everything.
+//! Modern era over HTTP, where every request is complete.
 
 use serde_json::{Value, json};
 use stayput_core::Generation;
@@ -29,9 +29,9 @@ async fn header(link: &Link, name: &str) -> String {
     call(link, "header", &json!({ "name": name }).to_string()).await
 }
 
-/// R113, invariant 9: headers repeat what the body says, and there is no session.
+/// R113, invariant 9: headers repeat values of the body, and there is no session.
 #[tokio::test]
-async fn every_request_says_everything() {
+async fn every_request_is_complete() {
     let (links, http) = (links(), TestServer::http(&["--era", "modern"]).await);
     let link = open(&links, &modern_at(http.url()), &place()).await;
     http.script(&json!([{ "on": "*", "do": { "session": "not-wanted" } }])).await;
@@ -41,7 +41,7 @@ async fn every_request_says_everything() {
         assert_eq!(header(&link, "mcp-name").await, "header");
         assert_eq!(header(&link, "mcp-session-id").await, "");
     }
-    // What cannot stand in a header is written so that it can: else the server would say −32020.
+    // A value that is invalid in a header is encoded. Otherwise the server would answer −32020.
     for name in ["größe", " spaced ", "=?base64?x?="] {
         let missing = ask(&link, "prompts/get", &json!({ "name": name })).await;
         assert_eq!(missing.code().unwrap().0, -32602, "{name}: {missing:?}");
@@ -54,10 +54,10 @@ async fn every_request_says_everything() {
 
 const REGION: &str = r#"{"region":"Zürich","priority":3}"#;
 
-/// E16: what a balancer needs to bring all of a session to one machine is there with its first request, with the one
-/// that asks for the era, too, and stays, whatever the era turns out to be. It is no session id.
+/// E16: the header by which a balancer routes a session is on its first request, also on the probe of the era, and
+/// stays in both eras. It is no session id.
 #[tokio::test]
-async fn a_session_has_its_header_from_the_first_request_on() {
+async fn session_has_its_affinity_header_from_the_first_request_on() {
     for era in ["modern", "legacy"] {
         let (links, http) = (links(), TestServer::http(&["--era", era]).await);
         let relay = Relay::to(http.port()).await;
@@ -83,10 +83,10 @@ async fn a_session_has_its_header_from_the_first_request_on() {
     }
 }
 
-/// R142: arguments travel as headers as the tools say, which were listed with the profile: no call lists them behind
-/// anybody's back.
+/// R142: arguments are repeated in headers as the tools declare, which are listed with the profile. No call lists them
+/// again.
 #[tokio::test]
-async fn arguments_travel_as_headers() {
+async fn arguments_are_repeated_in_headers() {
     let (links, http) = (links(), TestServer::http(&["--era", "modern", "--page", "4"]).await);
     let link = open(&links, &modern_at(http.url()), &place()).await;
     let lists = http.counted("tools/list").await;
@@ -96,10 +96,10 @@ async fn arguments_travel_as_headers() {
     close(&links).await;
 }
 
-/// Without knowing them, the server's refusal is understood: the tools are listed, all pages of them, and
-/// the call is sent once more.
+/// If the declarations are unknown, the refusal of the server leads to one listing of all pages of tools, and the call
+/// is sent once more.
 #[tokio::test]
-async fn headers_that_are_not_known_are_learned_once() {
+async fn unknown_header_declarations_are_learned_once() {
     let (links, http) = (links(), TestServer::http(&["--era", "modern", "--page", "4"]).await);
     let (server, ann) = (modern_at(http.url()), place());
     let mut bare: Value =
@@ -117,9 +117,9 @@ async fn headers_that_are_not_known_are_learned_once() {
     close(&links).await;
 }
 
-/// A server that refuses whatever is tried is not asked for ever.
+/// A server that refuses every attempt is not asked forever.
 #[tokio::test]
-async fn a_header_that_is_never_right_is_an_answer() {
+async fn repeated_header_mismatch_is_an_answer() {
     let (links, http) = (links(), TestServer::http(&["--era", "modern"]).await);
     let link = open(&links, &modern_at(http.url()), &place()).await;
     let before = http.counted("posts").await;
@@ -132,9 +132,9 @@ async fn a_header_that_is_never_right_is_an_answer() {
     close(&links).await;
 }
 
-/// What the caller says of itself stays; the version is the link's.
+/// The client info of the caller stays; the version is that of the link.
 #[tokio::test]
-async fn what_the_caller_declares_is_not_overwritten() {
+async fn capabilities_of_the_caller_are_not_overwritten() {
     let (links, http) = (links(), TestServer::http(&["--era", "modern"]).await);
     let link = open(&links, &modern_at(http.url()), &place()).await;
     let mut params = json!({ "name": "elicit", "arguments": {} });
@@ -148,9 +148,9 @@ async fn what_the_caller_declares_is_not_overwritten() {
     close(&links).await;
 }
 
-/// To cancel is to close the stream; nothing is said about it.
+/// A call is cancelled by closing its stream, without a message.
 #[tokio::test]
-async fn a_dropped_call_closes_its_stream() {
+async fn dropped_call_closes_its_stream() {
     for option in ["--sse", "--json"] {
         let (links, http) = (links(), TestServer::http(&["--era", "modern", option]).await);
         let link = open(&links, &modern_at(http.url()), &place()).await;
@@ -163,9 +163,9 @@ async fn a_dropped_call_closes_its_stream() {
     }
 }
 
-/// E12: what would be a verdict elsewhere is an error here: there was no session.
+/// E12: an unknown session is a plain error here, because there was no session.
 #[tokio::test]
-async fn there_is_no_session_to_lose() {
+async fn modern_server_has_no_session_to_lose() {
     let (links, http) = (links(), TestServer::http(&["--era", "modern"]).await);
     let (server, ann) = (modern_at(http.url()), place());
     let link = open(&links, &server, &ann).await;
@@ -189,9 +189,9 @@ async fn there_is_no_session_to_lose() {
     close(&links).await;
 }
 
-/// A modern server is listened to with a call, which ends when nobody listens, however long it was silent.
+/// Listening to a modern server is a call, which ends with the last listener, however long it was silent.
 #[tokio::test]
-async fn a_listener_is_a_call_that_may_be_silent() {
+async fn listener_is_a_call_that_may_be_silent() {
     let http = TestServer::http(&["--era", "modern"]).await;
     let (era, isolation) = (EraChoice::Modern, Some(Isolation::PerSession));
     let mut options = Options { era, isolation, ..Options::default() };

@@ -1,4 +1,4 @@
-//! Answers that come as streams, whole and in pieces.
+//! Answers that come as streams, complete and in pieces.
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
@@ -13,7 +13,7 @@ use crate::world::{
     try_call,
 };
 
-/// A call that tells its progress.
+/// Makes a call with progress.
 async fn with_progress(
     link: &PooledLink,
     steps: u64,
@@ -32,9 +32,9 @@ async fn with_progress(
     (told.iter().map(progress).collect(), answer)
 }
 
-/// R120: a stream that the server closes is taken up again by one GET, and nothing is lost or doubled.
+/// R120: a stream that the server closes is resumed by one GET. Nothing is lost or duplicated.
 #[tokio::test]
-async fn a_closed_stream_is_taken_up_behind_the_last_event() {
+async fn closed_stream_is_resumed_after_the_last_event() {
     let args = ["--era", "legacy", "--quirk", "close-stream", "--retry-ms", "30"];
     let (links, http) = (links(), TestServer::http(&args).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
@@ -47,9 +47,9 @@ async fn a_closed_stream_is_taken_up_behind_the_last_event() {
     close(&links).await;
 }
 
-/// R120: the half of an event that a cut left behind does not spoil the rest.
+/// R120: half an event before a cut does not corrupt the rest.
 #[tokio::test]
-async fn a_stream_that_breaks_in_an_event_is_taken_up_cleanly() {
+async fn stream_that_breaks_within_an_event_is_resumed() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     http.script(&json!([{ "on": "tools/call", "run": true, "do": "cut-mid-stream" }])).await;
@@ -60,12 +60,12 @@ async fn a_stream_that_breaks_in_an_event_is_taken_up_cleanly() {
     close(&links).await;
 }
 
-/// Long enough that its stream is closed before its answer is there.
+/// Long enough that the stream is closed before the answer is ready.
 const SHORT: &str = r#"{"ms":50}"#;
 
-/// E08: what cannot be reached for a moment is asked again; what refuses is not.
+/// E08: the resumption is repeated while the server is unreachable, but not after a refusal.
 #[tokio::test]
-async fn a_stream_is_taken_up_through_failures() {
+async fn stream_is_resumed_through_failures() {
     let args = ["--era", "legacy", "--quirk", "close-stream", "--retry-ms", "30"];
     let (links, http) = (links(), TestServer::http(&args).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
@@ -79,16 +79,16 @@ async fn a_stream_is_taken_up_through_failures() {
     http.script(&once("GET", &status(400, "no"))).await;
     let failed = try_call(&link, "slow", SHORT).await.unwrap_err();
     assert_eq!((failed.delivery(), over(&link)), (Delivery::Unknown, None), "{failed:?}");
-    // A verdict there says nothing of what was accepted before.
+    // An unknown session at this point says nothing about the call that was accepted before.
     http.script(&once("GET", &status(404, error(-32001, "Session not found")))).await;
     assert_verdict(&try_call(&link, "slow", SHORT).await.unwrap_err(), Delivery::Unknown, "GET");
     assert_eq!(http.counted("tools/slow").await, 3);
     close(&links).await;
 }
 
-/// A pause of nothing is no wish to be asked without a pause.
+/// A `retry` of zero does not mean requests without a pause.
 #[tokio::test]
-async fn a_server_without_patience_is_not_hammered() {
+async fn retry_of_zero_does_not_cause_a_busy_loop() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     let stream = json!([["content-type", "text/event-stream"]]);
@@ -105,9 +105,9 @@ async fn a_server_without_patience_is_not_hammered() {
     close(&links).await;
 }
 
-/// Invariant 2: a stream whose events have no ids cannot be taken up.
+/// Invariant 2: a stream without event ids cannot be resumed.
 #[tokio::test]
-async fn a_stream_without_ids_that_ends_is_unknown() {
+async fn stream_that_ends_without_ids_is_unknown() {
     let (links, http) =
         (links(), TestServer::http(&["--era", "legacy", "--quirk", "no-event-ids"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
@@ -120,9 +120,9 @@ async fn a_stream_without_ids_that_ends_is_unknown() {
     close(&links).await;
 }
 
-/// An answer over the limit fails its call and no other.
+/// An answer over the limit fails only its own call.
 #[tokio::test]
-async fn an_answer_over_the_limit_costs_one_call() {
+async fn answer_over_the_limit_fails_one_call() {
     for option in ["--json", "--sse"] {
         let http = TestServer::http(&["--era", "legacy", option]).await;
         let processes = Processes::local(Handle::current());
@@ -138,9 +138,9 @@ async fn an_answer_over_the_limit_costs_one_call() {
     }
 }
 
-/// What is no answer to this request is none, and what comes twice comes once.
+/// A message that does not answer this request is no answer, and a duplicate is ignored.
 #[tokio::test]
-async fn answers_that_are_none_fail_their_call() {
+async fn invalid_answer_fails_its_call() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     for deed in [
@@ -161,9 +161,9 @@ async fn answers_that_are_none_fail_their_call() {
     close(&links).await;
 }
 
-/// R124, R141: a stream is read to its end, so that its connection can be used again.
+/// R124, R141: a stream is read to its end, so that its connection can be reused.
 #[tokio::test]
-async fn connections_are_used_again() {
+async fn connections_are_reused() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy", "--sse"]).await);
     let link = open(&links, &legacy_at(http.url()), &place()).await;
     for n in 1..=30 {
@@ -174,9 +174,9 @@ async fn connections_are_used_again() {
     close(&links).await;
 }
 
-/// §8: what nobody uses costs neither a socket nor a task.
+/// §8: an idle link costs neither a socket nor a task.
 #[tokio::test]
-async fn an_idle_link_has_no_socket_and_no_task() {
+async fn idle_link_has_no_socket_and_no_task() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy", "--json"]).await);
     let (server, first) = (legacy_at(http.url()), place());
     let mut held = vec![open(&links, &server, &first).await];

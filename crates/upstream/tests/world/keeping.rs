@@ -1,4 +1,4 @@
-//! A keeper that lives as long as the test, and can fail.
+//! Attachment store that lives as long as the test, and can fail.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,7 +13,7 @@ use stayput_upstream::{
 
 use super::LONG;
 
-/// Keeps what a database would: the sealed text.
+/// Attachment store with sealed contents, like a database.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     key: SealKey,
@@ -36,13 +36,13 @@ impl Shelf {
         })
     }
 
-    /// What is kept, as a link would get it.
+    /// Returns the attachment in the form for a link.
     pub(crate) fn kept(&self) -> Option<Attachment> {
         let kept = self.kept.lock().unwrap().clone();
         kept.map(|kept| Attachment::open(&kept, &self.key).unwrap())
     }
 
-    /// What is kept, as it stands in the database.
+    /// Returns the attachment in the form of the database.
     pub(crate) fn text(&self) -> String {
         self.kept.lock().unwrap().as_ref().unwrap().body.clone()
     }
@@ -72,7 +72,7 @@ impl AttachmentSink for Shelf {
     }
 }
 
-/// Opens a link whose attachment is kept on this shelf.
+/// Opens a link whose attachment is saved in this store.
 pub(crate) async fn open_kept(
     links: &Links,
     server: &Server,

@@ -1,4 +1,4 @@
-//! What the tests of links share: links on real processes, and words for what is done with them.
+//! Helpers of the link tests: links on real processes, and operations on them.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -28,10 +28,10 @@ use stayput_upstream::{
 };
 use tokio::runtime::Handle;
 
-/// Long enough for everything on a busy machine; nothing that goes well waits for it.
+/// Timeout for everything, even on a busy machine. A passing test never waits for it.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Links on child processes of this test.
+/// Creates a pool with child processes of this test.
 pub(crate) fn links() -> Links {
     links_with(Limits::default())
 }
@@ -43,13 +43,13 @@ pub(crate) fn links_with(limits: Limits) -> Links {
     Links::new(settings, Handle::current())
 }
 
-/// A new session of `owner`.
+/// Returns a new session of `owner`.
 pub(crate) fn place_of(owner: &str) -> LinkOwner {
     let id = SessionId::generate(Timestamp::from_millis(1_000));
     LinkOwner::new(Owner::verified("test", owner).unwrap(), id)
 }
 
-/// A new session.
+/// Returns a new session.
 pub(crate) fn place() -> LinkOwner {
     place_of("ann")
 }
@@ -60,7 +60,7 @@ pub(crate) fn stdio(args: &[&str]) -> Stdio {
     Stdio::new(program("stayput-testserver").to_str().unwrap()).args(all)
 }
 
-/// The test server as a legacy child process.
+/// Test server as a legacy child process.
 pub(crate) fn legacy(args: &[&str]) -> Server {
     server(stdio(args), EraChoice::Legacy)
 }
@@ -86,7 +86,7 @@ pub(crate) async fn try_open(
     tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()
 }
 
-/// The parameters of a call of a tool.
+/// Returns the parameters of a tool call.
 pub(crate) fn params(tool: &str, arguments: &str) -> String {
     format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#)
 }
@@ -101,19 +101,19 @@ pub(crate) async fn try_call(
     tokio::time::timeout(LONG, call.answer()).await.unwrap()
 }
 
-/// The text that a tool gave.
+/// Calls a tool and returns its text.
 pub(crate) async fn call(link: &Link, tool: &str, arguments: &str) -> String {
     text(&try_call(link, tool, arguments).await.unwrap())
 }
 
-/// The first text of a result.
+/// Returns the first text of a result.
 pub(crate) fn text(answer: &Answer) -> String {
     let result = answer.result().unwrap_or_else(|| panic!("{:?}", answer.error()));
     let result: serde_json::Value = serde_json::from_str(result).unwrap();
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned()
 }
 
-/// Waits for something to become true.
+/// Waits for a condition.
 pub(crate) async fn until(what: &str, mut check: impl FnMut() -> bool) {
     for _ in 0..1_000 {
         if check() {
@@ -124,21 +124,21 @@ pub(crate) async fn until(what: &str, mut check: impl FnMut() -> bool) {
     panic!("it did not happen in 20 seconds: {what}");
 }
 
-/// Nothing is left after this.
+/// Closes the pool and checks that nothing is left.
 pub(crate) async fn close(links: &Links) {
     let closed = links.close(LONG).await;
     assert_eq!(closed.left, 0);
     assert_eq!(links.used().links, 0);
 }
 
-/// A word that no other test has. Put into the environment of a child, it finds the child and all
-/// that descends from it.
+/// Returns a token that no other test has. In the environment of a child, it identifies the child and all its
+/// descendants.
 pub(crate) fn token() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("token-{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The processes that have this token in their environment.
+/// Returns the processes with this token in their environment.
 pub(crate) fn alive(token: &str) -> Vec<u32> {
     processes::with_token(token)
 }
@@ -148,7 +148,7 @@ pub(crate) async fn none_alive(token: &str) {
     until("all processes are gone", || alive(token).is_empty()).await;
 }
 
-/// Kills all processes with this token, as nobody should.
+/// Kills all processes with this token with SIGKILL.
 pub(crate) fn kill(token: &str) {
     for pid in alive(token) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
@@ -156,19 +156,19 @@ pub(crate) fn kill(token: &str) {
     }
 }
 
-/// The options of a legacy server that is not waited for long at its end.
+/// Options of a legacy server with a short grace period.
 pub(crate) fn quick() -> Options {
     let pause = Duration::from_millis(200);
     let grace = Grace { quit: pause, term: pause };
     Options { era: EraChoice::Legacy, grace, ..Options::default() }
 }
 
-/// A legacy server that is a shell script.
+/// Legacy server that is a shell script.
 pub(crate) fn shell(script: &str, token: &str) -> Server {
     server_with(Stdio::new("sh").args(["-c", script]).env("TOKEN", token), quick())
 }
 
-/// The handshake of a script. `take` reads a message into `$line` and its id into `$id`; `answer` takes an
+/// Shell code that answers `initialize`. `take` reads a message into `$line` and its id into `$id`; `answer` takes an
 /// id and a result.
 pub(crate) const SHAKE: &str = r#"
 take() { read -r line; id=${line#*\"id\":}; id=${id%%[!0-9]*}; }
@@ -178,12 +178,12 @@ answer $id '{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"nam
 read -r line
 "#;
 
-/// A legacy server that shakes hands and then runs a script.
+/// Legacy server that answers `initialize` and then runs a script.
 pub(crate) fn scripted(script: &str, token: &str) -> Server {
     shell(&format!("{SHAKE}{script}"), token)
 }
 
-/// What the test server saw.
+/// Returns the counters of the test server.
 pub(crate) async fn stats(link: &Link) -> serde_json::Value {
     serde_json::from_str(&call(link, "stats", "{}").await).unwrap()
 }

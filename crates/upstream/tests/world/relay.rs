@@ -1,4 +1,4 @@
-//! A stretch of wire that can be looked at and cut.
+//! TCP relay that can be observed and cut.
 
 use std::{
     net::Ipv4Addr,
@@ -18,7 +18,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// Passes bytes between a client and a server on this machine.
+/// Relay between a client and a server on this machine.
 pub(crate) struct Relay {
     port: u16,
     shared: Arc<Shared>,
@@ -27,13 +27,13 @@ pub(crate) struct Relay {
 
 struct Shared {
     to: u16,
-    /// How many connections were made.
+    /// Number of accepted connections.
     made: AtomicUsize,
-    /// How many are there.
+    /// Number of open connections.
     open: AtomicUsize,
-    /// How many bytes of answers pass until everything is cut.
+    /// Number of response bytes that pass before all connections are cut.
     allowed: AtomicUsize,
-    /// All that clients said.
+    /// All bytes from clients.
     said: Mutex<Vec<u8>>,
     live: Mutex<Vec<AbortHandle>>,
 }
@@ -47,7 +47,7 @@ impl Drop for Open {
 }
 
 impl Relay {
-    /// A relay to the server at this port.
+    /// Starts a relay to the server at this port.
     pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let own = listener.local_addr().unwrap().port();
@@ -63,12 +63,12 @@ impl Relay {
         Self { port: own, shared, accepting }
     }
 
-    /// A server that hangs up on everybody.
+    /// Starts a server that closes every connection.
     pub(crate) async fn to_nowhere() -> Self {
         Self::to(0).await
     }
 
-    /// The URL of the endpoint behind it.
+    /// Returns the URL of the endpoint behind it.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}/{path}", self.port)
     }
@@ -81,7 +81,7 @@ impl Relay {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// All that clients said so far.
+    /// Returns all bytes from clients so far.
     pub(crate) fn said(&self) -> String {
         String::from_utf8_lossy(&self.shared.said.lock().unwrap()).into_owned()
     }
@@ -93,7 +93,7 @@ impl Relay {
         }
     }
 
-    /// Cuts a connection once so many bytes of answers have passed.
+    /// Cuts a connection after this many response bytes.
     pub(crate) fn cut_after(&self, bytes: usize) {
         self.shared.allowed.store(bytes, Ordering::SeqCst);
     }
@@ -116,7 +116,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Ends both ways when one of them ends: nobody here closes half a connection.
+/// Ends both directions when one of them ends. Half-closed connections do not occur here.
 async fn pass(client: TcpStream, open: Open) -> Option<()> {
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, open.0.to)).await.ok()?;
     let (from_client, to_client) = client.into_split();

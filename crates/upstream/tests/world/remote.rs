@@ -1,4 +1,4 @@
-//! Servers behind a URL, and words for what is asked of them.
+//! Servers behind a URL, and requests to them.
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
@@ -9,34 +9,34 @@ use stayput_upstream::{
 
 use super::{LONG, params, server, server_with};
 
-/// A test server spoken to as a legacy one, without asking it first.
+/// Test server that is used as legacy without a probe.
 pub(crate) fn legacy_at(url: &str) -> Server {
     server(Http::new(url), EraChoice::Legacy)
 }
 
-/// A server of which nothing but the URL is known, one link for each session.
+/// Server with only a configured URL, and one link for each session.
 pub(crate) fn unknown_at(url: &str) -> Server {
     let isolation = Some(Isolation::PerSession);
     server_with(Http::new(url), Options { isolation, ..Options::default() })
 }
 
-/// Why a link is over, if it is. Not to be asked of what is held: that tells of the link before.
+/// Returns why a link has ended, if it has. Not for a link guard, whose loss is that of the previous link.
 pub(crate) fn over(link: &Link) -> Option<LossReason> {
     link.loss().map(|loss| loss.reason())
 }
 
-/// Says the next number of the counter behind a link.
+/// Returns the next number of the counter behind a link.
 pub(crate) async fn count(link: &Link) -> u64 {
     super::call(link, "count", "{}").await.parse().unwrap()
 }
 
-/// The same on a link that is let go of then.
+/// Counts once on a link and releases it.
 pub(crate) async fn count_once(links: &Links, server: &Server, place: &LinkOwner) -> u64 {
     let link = super::open(links, server, place).await;
     count(&link).await
 }
 
-/// A call that is in flight.
+/// Starts a call.
 pub(crate) async fn begin(link: &Link, tool: &str, arguments: &str) -> Call {
     let params = params(tool, arguments);
     link.call("tools/call", Some(&params), CallOptions::default()).await.unwrap()
@@ -46,29 +46,29 @@ pub(crate) async fn end(call: Call) -> Result<stayput_upstream::Answer, CallErro
     tokio::time::timeout(LONG, call.answer()).await.unwrap()
 }
 
-/// One rule: what is done to the first request of this kind.
+/// Returns a rule for the first request of this kind.
 pub(crate) fn once(on: &str, deed: &Value) -> Value {
     json!([{ "on": on, "nth": 1, "do": deed }])
 }
 
-/// An answer with this status and body.
+/// Returns an answer with this status and body.
 pub(crate) fn status(code: u16, body: impl Into<String>) -> Value {
     json!({ "status": { "code": code, "body": body.into() } })
 }
 
-/// An error of JSON-RPC under the id of the request.
+/// Returns a JSON-RPC error under the id of the request.
 pub(crate) fn error(code: i64, message: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":$id,"error":{{"code":{code},"message":"{message}"}}}}"#)
 }
 
-/// That the state is gone by the word of the server, and how far the call came.
+/// Asserts that the server reported the session as unknown, with this certainty of delivery.
 pub(crate) fn assert_verdict(error: &CallError, delivery: Delivery, what: &str) {
     let loss = error.loss().unwrap_or_else(|| panic!("{what}: {error:?}"));
     assert_eq!(loss.reason(), LossReason::Verdict, "{what}");
     assert_eq!(error.delivery(), delivery, "{what}");
 }
 
-/// Everything a call says until its answer.
+/// Returns all messages of a call until its answer.
 pub(crate) async fn all_of(mut call: Call) -> (Vec<Value>, Result<String, CallError>) {
     let mut told = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The body of an answer: all at once, or piece by piece.
+//! Body of an answer: complete, or in pieces.
 
 use std::{
     io,
@@ -17,11 +17,11 @@ pub(crate) enum Body {
 
 pub(crate) enum Piece {
     Bytes(Bytes),
-    /// The connection breaks here.
+    /// Breaks the connection.
     Cut,
 }
 
-/// Does something when the body is dropped: it was sent to its end, or the client went away.
+/// Runs a function when the body is dropped: after its end, or after the client disconnected.
 pub(crate) struct OnGone(Option<Box<dyn FnOnce() + Send>>);
 
 impl OnGone {
@@ -47,7 +47,7 @@ impl Body {
         Self::Whole(Some(bytes.into()))
     }
 
-    /// These pieces, and then nothing for as long as the client stays.
+    /// Returns a body of these pieces that never ends.
     pub(crate) fn endless(pieces: impl IntoIterator<Item = Piece>) -> Self {
         let (send, receive) = mpsc::unbounded_channel();
         for piece in pieces {
@@ -77,7 +77,7 @@ impl hyper::body::Body for Body {
             Self::Pieces { pieces, cut, .. } => match ready!(pieces.poll_recv(context)) {
                 Some(Piece::Bytes(bytes)) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
                 Some(Piece::Cut) => {
-                    // Not at once: what was said before is first to be written.
+                    // Delayed, so that the earlier pieces are written first.
                     *cut = true;
                     context.waker().wake_by_ref();
                     Poll::Pending

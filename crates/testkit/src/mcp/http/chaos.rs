@@ -1,4 +1,4 @@
-//! What goes wrong, by a script: a list of rules, each with what it is about and what is done.
+//! Scripted faults: a list of rules, each with a condition and an action.
 //!
 //! ```json
 //! [
@@ -8,9 +8,9 @@
 //! ]
 //! ```
 //!
-//! `on` is a JSON-RPC method, an HTTP method, or `*`; `tool` narrows calls to one tool. With `nth`
-//! (from 1, counted since the script was set) only that one is meant, without it all are. The first
-//! rule that fits is played. With `run` the request is executed before it goes wrong.
+//! `on` is a JSON-RPC method, an HTTP method, or `*`; `tool` narrows calls to one tool. With `nth` (from 1, counted
+//! since the script was set) the rule applies only to that request, without it to all. The first matching rule is
+//! applied. With `run` the request runs before the fault.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -42,13 +42,13 @@ pub(super) struct Rule {
     seen: u64,
 }
 
-/// What is done to a request.
+/// Action of a rule.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum Deed {
-    /// Nothing; for a rule that keeps later ones from being played.
+    /// Does nothing; keeps later rules from being applied.
     Pass,
-    /// An answer with this status; `$id` in the body becomes the id of the request.
+    /// Answers with this status; `$id` in the body is replaced by the id of the request.
     Status {
         code: u16,
         #[serde(default)]
@@ -56,31 +56,31 @@ enum Deed {
         #[serde(default)]
         headers: Vec<(String, String)>,
     },
-    /// Nothing is ever said.
+    /// Never answers.
     Hang,
-    /// The head of a stream, and then nothing.
+    /// Sends the head of a stream, and then nothing.
     HangAfterHead,
-    /// The connection is closed without an answer.
+    /// Closes the connection without an answer.
     Cut,
-    /// The connection breaks in the middle of the stream.
+    /// Breaks the connection in the middle of the stream.
     CutMidStream,
-    /// All sessions are forgotten, and then the request is looked at.
+    /// Forgets all sessions, and then processes the request.
     Restart,
-    /// A good answer, under this session id.
+    /// Answers correctly, but under this session id.
     Session(String),
-    /// The answer to a second `initialize`: 400 and −32600.
+    /// Answers like to a second `initialize`: 400 and −32600.
     Refuse,
-    /// So many notifications of so many bytes before the answer.
+    /// Sends this many notifications of this many bytes before the answer.
     Flood {
         count: u64,
         bytes: usize,
     },
-    /// The body comes in pieces of so many bytes, with a pause between them.
+    /// Sends the body in pieces of this many bytes, with a pause between them.
     Slow {
         bytes: usize,
         ms: u64,
     },
-    /// A good answer that claims to be something else.
+    /// Answers correctly, but with this content type.
     ContentType(String),
     Redirect {
         to: String,
@@ -88,15 +88,15 @@ enum Deed {
         code: u16,
     },
     InvalidJson,
-    /// A good answer to a request that nobody made.
+    /// Answers under the id of another request.
     ForeignId(Value),
-    /// The answer comes twice.
+    /// Sends the answer twice.
     Twice,
-    /// The stream is closed after its first event, which says how long to wait.
+    /// Closes the stream after its first event, which contains the retry time.
     Close {
         retry: u64,
     },
-    /// A good answer, later.
+    /// Answers correctly after this time.
     Delay(u64),
 }
 
@@ -112,7 +112,7 @@ impl Script {
         serde_json::from_slice(text).map(Self)
     }
 
-    /// The rule to be played on this request. Every rule counts what fits it, played or not.
+    /// Returns the rule for this request. Every rule counts its matches, applied or not.
     pub(super) fn next(&mut self, ask: &Ask) -> Option<Rule> {
         let mut played = None;
         for rule in &mut self.0 {
@@ -137,7 +137,7 @@ impl Rule {
     }
 }
 
-/// Does to a request what the rule says. An error cuts the connection.
+/// Applies a rule to a request. An error cuts the connection.
 pub(super) async fn play(front: &Arc<Front>, rule: Rule, ask: Ask) -> io::Result<Reply> {
     if let Some(tricks) = rule.tricks() {
         return Ok(front.endpoint(ask, tricks).await);
@@ -170,7 +170,7 @@ pub(super) async fn play(front: &Arc<Front>, rule: Rule, ask: Ask) -> io::Result
     Ok(reply)
 }
 
-/// The deeds that leave nothing of a good answer.
+/// Performs the actions that replace the whole answer.
 async fn fail(deed: Deed, id: Option<&str>) -> io::Result<Reply> {
     Ok(match deed {
         Deed::Status { code, body, headers } => {

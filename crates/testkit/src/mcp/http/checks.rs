@@ -1,4 +1,4 @@
-//! What a request's headers must say.
+//! Checks of request headers.
 
 use http::{HeaderMap, header::ACCEPT, header::CONTENT_TYPE, header::ORIGIN};
 use stayput_wire::{Code, Era, ParamHeaders, Raw, Version, header, meta};
@@ -9,12 +9,12 @@ use super::super::{
     tools,
 };
 
-/// A header as text, if it is there and is text.
+/// Returns a header if it is present and text.
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Whether the request comes from no web page, or from one of this machine.
+/// Returns whether the request comes from no web page, or from one of this machine.
 pub(super) fn origin_is_local(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let host = origin.to_str().unwrap_or_default();
@@ -23,7 +23,7 @@ pub(super) fn origin_is_local(headers: &HeaderMap) -> bool {
     ["localhost", "127.0.0.1", "[::1]"].contains(&host)
 }
 
-/// Whether the client takes all of these types.
+/// Returns whether the client accepts all of these types.
 pub(super) fn accepts(headers: &HeaderMap, types: &[&str]) -> bool {
     let said: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
     let said = said.join(",");
@@ -40,7 +40,7 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     said.split(';').next().unwrap_or_default().trim() == header::JSON
 }
 
-/// Legacy: whether the version header, if there is one, names a revision that is served.
+/// Legacy: returns whether the version header, if any, names a supported revision.
 pub(super) fn legacy_version_is_known(options: &Options, headers: &HeaderMap) -> bool {
     match text(headers, header::PROTOCOL_VERSION) {
         None => true,
@@ -48,13 +48,13 @@ pub(super) fn legacy_version_is_known(options: &Options, headers: &HeaderMap) ->
     }
 }
 
-/// The era a POST is written in: by its message, or else by its version header.
+/// Returns the era of a POST: by its message, or else by its version header.
 pub(super) fn era(message: &Incoming, headers: &HeaderMap) -> Era {
     let said = text(headers, header::PROTOCOL_VERSION).map(|said| Version::from(said).era());
     if message.era() == Era::Modern { Era::Modern } else { said.unwrap_or(Era::Legacy) }
 }
 
-/// Modern: whether the headers of a request say what its body says.
+/// Modern: checks that the headers of a request repeat its body.
 pub(super) fn mirror(message: &Incoming, headers: &HeaderMap) -> Result<(), Refusal> {
     let version = message.meta(meta::PROTOCOL_VERSION).as_str();
     same(headers, header::PROTOCOL_VERSION, version)?;

@@ -1,4 +1,4 @@
-//! HTTP with a stream of events beside it, as in 2024-11-05: what is POSTed is answered on the GET.
+//! HTTP+SSE of 2024-11-05: a POST is answered on the GET stream.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     stream::Stream,
 };
 
-/// The stream, with the name that this revision gives its events.
+/// Stream with the event name of this revision.
 struct Named(Arc<Stream>);
 
 impl Outlet for Named {
@@ -39,7 +39,7 @@ impl Front {
     fn old_stream(self: &Arc<Self>) -> Reply {
         let session = Session::new(false);
         let (front, id) = (self.clone(), session.id.clone());
-        // The stream is the session: without it there is nobody to answer to.
+        // The stream is the session: it ends with the stream.
         let gone = OnGone::new(move || {
             front.sessions.remove(&id);
         });

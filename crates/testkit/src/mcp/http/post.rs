@@ -1,4 +1,4 @@
-//! POST: a message, and what becomes of it.
+//! POST requests.
 
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
@@ -69,7 +69,7 @@ impl Front {
         let mut call = self.call(scope.clone(), Era::Modern, message, headers);
         call.name.clone_from(&name);
         if !streams {
-            // Dropped with the request, when the client goes away.
+            // Dropped with the request when the client disconnects.
             return whole(call.run().await, &tricks);
         }
         let stream = Stream::new(0, false);
@@ -122,7 +122,7 @@ impl Front {
         let mut call = self.call(session.scope.clone(), Era::Legacy, message, headers);
         if !streams {
             call.out = session.standalone.clone();
-            // A client that goes away does not cancel anything in this era.
+            // A disconnect does not cancel in this era.
             return whole(tokio::spawn(call.run()).await.ok().flatten(), &tricks);
         }
         let stream = session.open_stream();
@@ -138,7 +138,7 @@ impl Front {
         reply
     }
 
-    /// An answer or a notification of the client.
+    /// Processes an answer or a notification of the client.
     pub(super) fn told(&self, scope: &Scope, message: &Incoming) {
         if let Some(answer) = message.answer() {
             self.engine.stats.count("answers");
@@ -175,8 +175,7 @@ impl Front {
         }
     }
 
-    /// Answers with a stream, unless the answer is at once known to be a refusal that has a status of
-    /// its own.
+    /// Answers with a stream, unless the answer is immediately a refusal with its own status.
     async fn stream(&self, call: Call, stream: Arc<Stream>, tricks: Tricks, gone: OnGone) -> Reply {
         flood(&stream, &tricks);
         let mut run = Box::pin(call.run());

@@ -9,11 +9,11 @@ use stayput_wire::Version;
 
 use super::{super::scope::Scope, stream::Stream};
 
-/// One session: its state, and every stream it ever had.
+/// Session with its state and all its streams.
 pub(super) struct Session {
     pub(super) id: String,
     pub(super) scope: Arc<Scope>,
-    /// What belongs to no call; sent to whoever opens a GET.
+    /// Messages outside of calls, for the GET stream.
     pub(super) standalone: Arc<Stream>,
     streams: Mutex<HashMap<u64, Arc<Stream>>>,
     ids: bool,
@@ -47,7 +47,7 @@ impl Session {
         self.streams().get(&number).cloned()
     }
 
-    /// Whether its revision has streams that begin with an empty event.
+    /// Returns whether streams of its revision begin with an empty event.
     pub(super) fn primes(&self) -> bool {
         self.ids && self.scope.state().version >= Some(Version::V2025_11_25)
     }
@@ -59,7 +59,7 @@ impl Session {
     }
 }
 
-/// All sessions by their ids.
+/// All sessions by id.
 #[derive(Default)]
 pub(super) struct Sessions(Mutex<HashMap<String, Arc<Session>>>);
 
@@ -84,7 +84,7 @@ impl Sessions {
         self.lock().len()
     }
 
-    /// Forgets all, as a restart does.
+    /// Forgets all sessions, like a restart.
     pub(super) fn clear(&self) {
         let gone = std::mem::take(&mut *self.lock());
         for session in gone.values() {

@@ -1,4 +1,4 @@
-//! A stream of events that outlives the connections it is sent over.
+//! Stream of events that outlives its connections.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,7 +16,7 @@ use super::{
 
 pub(super) struct Stream {
     number: u64,
-    /// Whether events have ids, by which the stream can be taken up again.
+    /// Whether events have ids, by which the stream can be resumed.
     ids: bool,
     inner: Mutex<Inner>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Stream {
 #[derive(Default)]
 struct Inner {
     events: Vec<Bytes>,
-    /// How many events some connection got.
+    /// Number of events that were sent over any connection.
     sent: usize,
     live: Option<mpsc::UnboundedSender<Piece>>,
     over: bool,
@@ -39,7 +39,7 @@ impl Stream {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first event of 2025-11-25: nothing but an id, and how long to wait before coming back.
+    /// Sends the first event of 2025-11-25: only an id and the retry time.
     pub(super) fn prime(&self, retry: Duration) {
         self.push(Event::new("").with_retry(retry));
     }
@@ -59,7 +59,7 @@ impl Stream {
         }
     }
 
-    /// Sends it over a connection from the given event on.
+    /// Sends the stream over a connection from this event on.
     pub(super) fn attach(&self, from: usize, gone: OnGone) -> Body {
         let (send, receive) = mpsc::unbounded_channel();
         let mut inner = self.lock();
@@ -73,18 +73,18 @@ impl Stream {
         Body::pieces(receive, gone)
     }
 
-    /// Sends it over a connection from where the last one was left.
+    /// Sends the stream over a connection from the end of the last one.
     pub(super) fn attach_where_left(&self, gone: OnGone) -> Body {
         let sent = self.lock().sent;
         self.attach(sent, gone)
     }
 
-    /// Whether a client is there.
+    /// Returns whether a client is connected.
     pub(super) fn is_attached(&self) -> bool {
         self.lock().live.as_ref().is_some_and(|live| !live.is_closed())
     }
 
-    /// Closes the connection; the stream goes on without one.
+    /// Closes the connection; the stream continues without one.
     pub(super) fn detach(&self) {
         self.lock().live = None;
     }
@@ -97,7 +97,7 @@ impl Stream {
         }
     }
 
-    /// Nothing comes after this.
+    /// Ends the stream.
     pub(super) fn finish(&self) {
         let mut inner = self.lock();
         inner.over = true;
@@ -111,7 +111,7 @@ impl Outlet for Stream {
     }
 }
 
-/// The numbers of the stream and of the event in an event's id.
+/// Parses the numbers of stream and event from an event id.
 pub(super) fn parse_id(id: &str) -> Option<(u64, usize)> {
     let (stream, event) = id.split_once('-')?;
     Some((stream.parse().ok()?, event.parse().ok()?))

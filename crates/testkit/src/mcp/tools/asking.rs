@@ -1,5 +1,5 @@
-//! Tools that ask the client something before they answer: legacy by a request of their own in the
-//! middle of the call, modern by `input_required` and a second try.
+//! Tools that ask the client before they answer: legacy by a server request during the call, modern by
+//! `input_required` and a second request.
 
 use serde_json::{Value, json};
 use stayput_wire::{Code, Era, meta};
@@ -9,7 +9,7 @@ use super::{
     failure, structured,
 };
 
-/// What has to come back with the second try.
+/// State that has to come back with the second request.
 const STATE: &str = "as it was given";
 
 pub(super) async fn call(call: &Call, name: &str, arguments: &Value) -> Result<Value, Refusal> {

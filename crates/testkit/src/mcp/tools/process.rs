@@ -1,4 +1,4 @@
-//! Tools about the process that runs the server.
+//! Tools about the process of the server.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Tools that take their time or say much.
+//! Tools that run long or send many messages.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) async fn call(call: &Call, name: &str, arguments: &Value) -> Value {
     }
 }
 
-/// Progress is told before each step and after the last, if a token came with the call.
+/// Sends progress before each step and after the last, if the call has a token.
 async fn slow(call: &Call, arguments: &Value) -> Value {
     let steps = arguments["steps"].as_u64().unwrap_or(1).max(1);
     let pause = Duration::from_millis(arguments["ms"].as_u64().unwrap_or(1_000))
