@@ -1,4 +1,5 @@
 //! Layout of the crates: the listing of a folder is the architecture, and imports point one way.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::path::{Path, PathBuf};
 

@@ -78,11 +78,8 @@ impl ClientCall {
         let Some(in_flight) = connection.begin(&id) else {
             app.metrics.refused("duplicate_id");
             let sentence = "a request with this id is in flight; each needs an id of its own";
-            return CallOutcome::Done(ReplyText::new(reply::error(
-                &id,
-                Code::INVALID_REQUEST,
-                sentence,
-            )));
+            let text = reply::error(&id, Code::INVALID_REQUEST, sentence);
+            return CallOutcome::Done(ReplyText::new(text));
         };
         let claim = parts.claim(connection, Some(server), message);
         let (session, text, given, fleeting) = match identify::which(app, claim).await {
@@ -97,9 +94,7 @@ impl ClientCall {
         };
         let record = CallRecord::begin(app.watch.as_ref(), parts.begun(&session, server, message));
         let session_link = session_link(app, server, session);
-        let failed = |sentence: &str| {
-            CallOutcome::Done(ReplyText::new(reply::failure(request, Era::Legacy, sentence)))
-        };
+        let failed = |sentence: &str| failure(request, sentence);
         if let Some(sentence) = session_link.busy() {
             record.came_to(CallEnd::Denied);
             return failed(&sentence);
@@ -230,6 +225,11 @@ fn known(method: &str) -> Cow<'static, str> {
         "tools/call" => Cow::Borrowed("tools/call"),
         other => Cow::Owned(other.to_owned()),
     }
+}
+
+/// Answers a request that was not sent with a sentence.
+fn failure(request: RequestRef<'_>, sentence: &str) -> CallOutcome {
+    CallOutcome::Done(ReplyText::new(reply::failure(request, Era::Legacy, sentence)))
 }
 
 fn session_link(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> SessionLink {

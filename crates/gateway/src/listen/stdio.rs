@@ -272,7 +272,7 @@ impl StdioConversation {
             (Some(running), _) => running.abort(),
             // Notifications of a modern client concern no server.
             (None, Some(connection)) if !modern => {
-                handle_message(&self.present(), &connection, message)
+                handle_message(&self.present(), &connection, message);
             }
             _ => {}
         }

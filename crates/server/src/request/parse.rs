@@ -211,7 +211,7 @@ fn session_members(found: Raw<'_>) -> (Members<'_>, Option<Cow<'_, str>>) {
         match key.text() {
             Some(key) if key == meta::PROTOCOL_VERSION => version = value.text(),
             Some(key) if is_session_member(&key) => {
-                members.extend(value.text().map(|value| (key, value)))
+                members.extend(value.text().map(|value| (key, value)));
             }
             _ => {}
         }

@@ -86,7 +86,7 @@ impl Core {
                 received.answers += 1;
             }
             MessageKind::Notification { method, .. } => {
-                self.receive_notification(method, &message, via)
+                self.receive_notification(method, &message, via);
             }
             MessageKind::Request { method, .. } => self.receive_request(method, &message, via),
         }

@@ -26,14 +26,15 @@ type Called = Arc<Mutex<Vec<Vec<String>>>>;
 async fn confused(called: Called) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    tokio::spawn(async move {
+    let runtime = tokio::runtime::Handle::current();
+    runtime.clone().spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let number = {
                 let mut called = called.lock().unwrap();
                 called.push(Vec::new());
                 called.len() - 1
             };
-            tokio::spawn(speak(stream, called.clone(), number));
+            runtime.spawn(speak(stream, called.clone(), number));
         }
     });
     url
