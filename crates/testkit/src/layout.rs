@@ -73,7 +73,9 @@ impl ImportGraph {
         let cycles = reached.iter().map(|(name, all)| {
             let back = |other: &&String| reached.get(other).is_some_and(|it| it.contains(*name));
             let others = all.iter().filter(|other| other != name).filter(back);
-            std::iter::once((*name).clone()).chain(others.cloned()).collect::<Vec<String>>()
+            let mut cycle: Vec<String> = others.cloned().chain([(*name).clone()]).collect();
+            cycle.sort_unstable();
+            cycle
         });
         cycles.max_by_key(Vec::len).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the fuzzer found worth keeping, replayed.
+//! Replays the inputs that the fuzzer found.
 
 use stayput_testkit::fuzz;
 

@@ -18,7 +18,7 @@ Run it before a change to the configuration of a running gateway is saved, and i
 CI. The exit code is 0 if all is well, 1 if something was found, and 2 if the
 configuration cannot be used at all.";
 
-/// What is checked, and how it is told.
+/// Arguments of `stayput check`.
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Check {

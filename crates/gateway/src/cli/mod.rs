@@ -45,12 +45,12 @@ Examples:
 #[command(name = "stayput", version, max_term_width = 100, after_help = EXAMPLES)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// What is to be done.
+    /// Subcommand to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What the program can do.
+/// Subcommands of the program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Listen over HTTP and keep a session for each client, in front of the configured servers
@@ -117,7 +117,7 @@ whoever has that name, and is kept nowhere:
 #[derive(Debug, Args)]
 #[command(after_help = TOKEN)]
 pub(crate) struct Token {
-    /// Who it is for; sessions belong to the name, so a new token for it finds them again
+    /// Name of its owner; sessions belong to the name, so a new token for it finds them again
     pub(crate) name: String,
     /// With the role `admin`: its bearer may see and end the sessions of all
     #[arg(long)]

@@ -54,7 +54,7 @@ pub(crate) struct At {
     pub(crate) json: bool,
 }
 
-/// What is done with sessions.
+/// Arguments of `stayput sessions`.
 #[derive(Debug, Args)]
 #[command(after_help = SESSIONS)]
 pub(crate) struct SessionsArgs {

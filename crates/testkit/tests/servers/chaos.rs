@@ -1,4 +1,4 @@
-//! What goes wrong by a script.
+//! Faults that a script forces.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the kit finds on the machine.
+//! Programs that the test kit finds on the machine.
 
 use std::process::{Command, Stdio};
 
