@@ -200,13 +200,13 @@ cat >/dev/null"#
 async fn late_answer_does_not_answer_a_later_server_request_of_the_same_id() {
     let links = links();
     let script = format!(
-        r#"read -r line
+        r#"take
 echo '{ASKED}'
-echo '{{"jsonrpc":"2.0","id":2,"result":{{}}}}'
-read -r line
+answer $id '{{}}'
+take
 echo '{ASKED}'
 read -r reply
-printf '{{"jsonrpc":"2.0","id":3,"result":{{"reply":%s}}}}\n' "$reply"
+answer $id "{{\"reply\":$reply}}"
 cat >/dev/null"#
     );
     let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;
