@@ -8,7 +8,7 @@
 //! use std::time::Duration;
 //! use stayput_core::{Owner, SessionId, Timestamp};
 //! use stayput_upstream::{
-//!     Asking, CallOptions, Folders, LinkSettings, Links, Place, Server, Stdio, process::Processes,
+//!     Asking, CallOptions, Folders, LinkOwner, LinkSettings, Links, Server, Stdio, process::Processes,
 //! };
 //! use tokio::runtime::Handle;
 //!
@@ -19,7 +19,7 @@
 //! let links = Links::new(LinkSettings::new(processes, Folders::temporary()?), Handle::current());
 //!
 //! let counter = Server::new("counter", Stdio::new(command).args(["stdio"]))?;
-//! let chat = Place::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)));
+//! let chat = LinkOwner::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)));
 //!
 //! // The first caller opens the link; concurrent callers share it.
 //! let link = links.open(&counter, &chat, &Asking::default()).await?;

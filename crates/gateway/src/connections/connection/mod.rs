@@ -458,7 +458,7 @@ impl Connection {
     }
 
     /// Whether the client uses this link for the first time in this generation. The link is identified by its
-    /// [`place`](stayput_upstream::Held::slot), so that a call only compares two numbers.
+    /// [`place`](stayput_upstream::PooledLink::slot), so that a call only compares two numbers.
     pub(crate) fn meets(&self, place: u64, generation: Generation) -> bool {
         let mut under_way = self.under_way();
         if let Some((known, at)) = &mut under_way.met
