@@ -43,7 +43,7 @@ const WITHOUT_ID: [(&str, &str); 9] = [
 ];
 
 /// Requests, each with the code of its error answer.
-const WITH_ID: [(&str, &str, i64); 17] = [
+const WITH_ID: [(&str, &str, i64); 21] = [
     ("tools/call ", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
     (" tools/call", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
     (r"tools/call\u0000", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
@@ -51,6 +51,10 @@ const WITH_ID: [(&str, &str, i64); 17] = [
     (r"tools/call\n", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
     (r"tools/call\ufeff", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
     ("tools/call", r#"{"name":"@env ","arguments":{"name":"SMUGGLED"}}"#, -32602),
+    ("tools/call", r#"{"name":"@ env","arguments":{"name":"SMUGGLED"}}"#, -32602),
+    ("tools/call", r#"{"name":"@\u00a0env","arguments":{"name":"SMUGGLED"}}"#, -32602),
+    ("tools/call", r#"{"name":"@\ufeffenv","arguments":{"name":"SMUGGLED"}}"#, -32602),
+    ("prompts/get", r#"{"name":"@ SMUGGLED"}"#, -32602),
     ("tools/call", r#"{"name":"@env\u0000","arguments":{"name":"SMUGGLED"}}"#, -32602),
     ("tools/call", r#"{"name":"@env\u0000x","arguments":{"name":"SMUGGLED"}}"#, -32602),
     ("tools/call", r#"{"name":"@env\t","arguments":{"name":"SMUGGLED"}}"#, -32602),

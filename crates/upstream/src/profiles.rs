@@ -28,7 +28,7 @@ use crate::{
 const RELEARNING: Duration = Duration::from_secs(4);
 
 /// Number of per-owner lists above which unused ones are dropped.
-const OWNERS: usize = 4096;
+const MAX_CACHED_OWNERS: usize = 4096;
 
 /// Number of distinct client capabilities for which one server is probed. Further clients get a known profile.
 const KINDS: usize = 32;
@@ -76,7 +76,7 @@ impl Profiles {
     fn own(&self, whose: Whose<'_>) -> Arc<Learned> {
         let Some(owner) = whose.owner else { return self.place(whose.identity) };
         let mut changed = lock(&self.changed);
-        if changed.len() >= OWNERS {
+        if changed.len() >= MAX_CACHED_OWNERS {
             changed.retain(|_, own| Arc::strong_count(own) > 1);
         }
         changed.entry(whose.identity.seen_by(owner)).or_default().clone()

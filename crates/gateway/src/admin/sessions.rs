@@ -15,8 +15,8 @@ use super::{
 use crate::{observe::session_stats::SessionStats, reply, state::AppState};
 
 /// Default and maximum number of sessions per page.
-const PAGE: usize = 100;
-const MOST: usize = 1_000;
+const DEFAULT_PAGE: usize = 100;
+const MAX_PAGE: usize = 1_000;
 
 /// Number of sessions that are read from the store at once.
 const READ: usize = 500;
@@ -99,9 +99,9 @@ pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
     let (owner, server) = (query.get("owner"), query.get("server"));
     let wanted = Wanted { owner, server, state: state.transpose()?, measured };
     let limit = match query.get("limit").map(str::parse) {
-        None => PAGE,
-        Some(Ok(limit)) if (1..=MOST).contains(&limit) => limit,
-        Some(_) => return Err(bad(format!("`limit` is a number from 1 to {MOST}"))),
+        None => DEFAULT_PAGE,
+        Some(Ok(limit)) if (1..=MAX_PAGE).contains(&limit) => limit,
+        Some(_) => return Err(bad(format!("`limit` is a number from 1 to {MAX_PAGE}"))),
     };
     let cursor = query.get("cursor").map(|text| text.parse::<SessionId>());
     let cursor = cursor.transpose().map_err(|_| bad("`cursor` is what `next` said"))?;

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Time that calls in flight get after the first signal to stop, unless the configuration sets another one.
-const DRAIN: Duration = Duration::from_secs(10);
+const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
 /// Lease of a session. After this process was killed, another process waits this long for its sessions. A restart on
 /// the same machine does not wait: see [`InstanceLock`].
@@ -235,7 +235,7 @@ impl Gateway {
         drop(self.socket.take());
         app.health.stops();
         let _ = self.stopping.send(true);
-        let end = Instant::now() + app.now().rules.drain.unwrap_or(DRAIN);
+        let end = Instant::now() + app.now().rules.drain.unwrap_or(DEFAULT_DRAIN);
         // New requests are still accepted and answered that the gateway stops. Health checks get the same answer.
         let late = Acceptor::default();
         let (_going_on, never) = watch::channel(false);

@@ -24,16 +24,16 @@ const FRESH: Duration = Duration::from_secs(600);
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
 /// Minimum interval between two fetches, whatever key ids tokens name.
-const PAUSE: Duration = Duration::from_secs(10);
+const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout of a request to the issuer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of an answer of the issuer.
 const SIZE: usize = 1 << 20;
 
 /// Maximum number of keys that are read.
-const MOST: usize = 100;
+const MAX_KEYS: usize = 100;
 
 /// Source of the keys.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl Known {
     }
 
     fn may_ask(&self) -> bool {
-        self.tried.is_none_or(|at| at.elapsed() >= PAUSE)
+        self.tried.is_none_or(|at| at.elapsed() >= REFETCH_INTERVAL)
     }
 }
 
@@ -145,7 +145,7 @@ impl Inner {
         if !self.known().may_ask() {
             return;
         }
-        let keys = tokio::time::timeout(PATIENCE, self.ask()).await.ok().flatten();
+        let keys = tokio::time::timeout(FETCH_TIMEOUT, self.ask()).await.ok().flatten();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.tried = Some(Instant::now());
         if let Some(keys) = keys {
@@ -162,7 +162,7 @@ impl Inner {
         };
         let document = self.get(set).await?;
         let keys = document.get("keys")?.as_array()?;
-        Some(keys.iter().filter_map(Jwk::read).take(MOST).collect())
+        Some(keys.iter().filter_map(Jwk::read).take(MAX_KEYS).collect())
     }
 
     /// Reads the URL of the key set from the metadata of the issuer.
@@ -184,7 +184,7 @@ impl Inner {
         let json = http::HeaderValue::from_static("application/json");
         headers.insert(http::header::ACCEPT, json);
         let (body, method) = (bytes::Bytes::new(), Method::GET);
-        let (first_byte, idle) = (PATIENCE, PATIENCE);
+        let (first_byte, idle) = (FETCH_TIMEOUT, FETCH_TIMEOUT);
         let request = Request { method, url, headers, body, first_byte, idle };
         let answer = self.client.send(request).await.ok()?;
         if !answer.status.is_success() {

@@ -28,7 +28,7 @@ pub(crate) struct RequestParts<'a> {
 
 impl<'a> RequestParts<'a> {
     /// Builds the context that identifies the session of a message. `server` is `None` for the aggregate.
-    pub(crate) fn claim(
+    pub(crate) fn context(
         self,
         connection: &'a Arc<Connection>,
         server: Option<&'a Server>,

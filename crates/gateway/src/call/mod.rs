@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Timeout for the log level and subscriptions that a new link takes over from its client.
-const GREETING: Duration = Duration::from_secs(5);
+const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Call of a legacy client, with everything that is needed until the call ends.
 pub(crate) struct ClientCall {
@@ -81,10 +81,10 @@ impl ClientCall {
             let text = reply::error(&id, Code::INVALID_REQUEST, sentence);
             return CallOutcome::Done(ReplyText::new(text));
         };
-        let claim = parts.claim(connection, Some(server), message);
-        let (session, text, given, fleeting) = match identify::which(app, claim).await {
+        let context = parts.context(connection, Some(server), message);
+        let (session, text, given, fleeting) = match identify::which(app, context).await {
             SessionChoice::Answer(text) => {
-                CallRecord::begin(app.watch.as_ref(), claim.begun()).came_to(CallEnd::NoSession);
+                CallRecord::begin(app.watch.as_ref(), context.begun()).came_to(CallEnd::NoSession);
                 return CallOutcome::Done(ReplyText::new(text));
             }
             SessionChoice::Session { session, text, given, fleeting, .. } => {
@@ -314,12 +314,12 @@ async fn introduce(connection: &Arc<Connection>, link: &PooledLink, opened: bool
             }
         }
     };
-    let _ = tokio::time::timeout(GREETING, requests).await;
+    let _ = tokio::time::timeout(INTRODUCTION_TIMEOUT, requests).await;
 }
 
 /// Sends the log level of the client to a server.
 pub(crate) async fn tell_level(connection: &Connection, link: &PooledLink) {
-    let options = CallOptions { limit: Some(GREETING), ..CallOptions::default() };
+    let options = CallOptions { limit: Some(INTRODUCTION_TIMEOUT), ..CallOptions::default() };
     if let Some(level) = connection.wishes().log_level
         && link.greeting().has("logging")
         && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await

@@ -14,7 +14,7 @@ use crate::catalog::{
 };
 
 /// Largest number of indexed entries per list. Entries beyond it count as not listed.
-const LIMIT: usize = 100_000;
+const MAX_INDEXED_ENTRIES: usize = 100_000;
 
 /// Largest number of indexes that are cached.
 const PROFILES: usize = 256;
@@ -37,7 +37,7 @@ impl Index {
     pub(crate) fn add<'a>(&mut self, list: &List, pages: impl IntoIterator<Item = &'a Bytes>) {
         for page in pages {
             for called in list.entries(page).filter_map(|entry| list.called(entry)) {
-                if self.called.len() >= LIMIT {
+                if self.called.len() >= MAX_INDEXED_ENTRIES {
                     return;
                 }
                 if *list == TEMPLATES {

@@ -110,8 +110,9 @@ pub(crate) struct Merged {
     pub(crate) next: Option<Cursor>,
 }
 
-/// Merges parts in their order. A page ends before the server page with which it would exceed `limit`, but holds at
-/// least one server page. `show` returns an entry as clients see it, or `None` to hide it.
+/// Merges the lists of several servers, such as those of `tools/list`, in their order. A page ends before the server
+/// page with which it would exceed `limit`, but holds at least one server page. `show` returns an entry as clients see
+/// it, or `None` to hide it.
 pub(crate) fn merge<'a>(
     list: &List,
     parts: &'a [Part],

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 pub(crate) const SEPARATOR: &str = "__";
 
 /// Longest name, in characters. Model vendors do not accept longer ones.
-const LIMIT: usize = 64;
+const MAX_NAME_LEN: usize = 64;
 
 /// Longest prefix, so that some characters are left for the name itself.
 const PREFIX_LIMIT: usize = 40;
@@ -52,10 +52,10 @@ impl Names {
     /// Name that clients use for `inner` of `server`.
     pub(crate) fn outer(&self, server: &str, inner: &str) -> String {
         let whole = format!("{}{SEPARATOR}{inner}", self.prefix(server));
-        if whole.chars().count() <= LIMIT {
+        if whole.chars().count() <= MAX_NAME_LEN {
             return whole;
         }
-        let head: String = whole.chars().take(LIMIT - HASH - 1).collect();
+        let head: String = whole.chars().take(MAX_NAME_LEN - HASH - 1).collect();
         format!("{head}_{}", hash(inner))
     }
 
@@ -71,7 +71,7 @@ impl Names {
 pub(crate) fn is_cut(outer: &str) -> bool {
     let tail = outer.rsplit_once('_').map_or("", |(_, tail)| tail);
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    outer.chars().count() == LIMIT && tail.len() == HASH && tail.bytes().all(digit)
+    outer.chars().count() == MAX_NAME_LEN && tail.len() == HASH && tail.bytes().all(digit)
 }
 
 /// Turns the name of a server into a valid prefix.
@@ -138,14 +138,14 @@ mod tests {
         for server in [&*long, &*longer, "db"] {
             for tool in &tools {
                 let outer = names.outer(server, tool);
-                assert_eq!(outer.chars().count(), LIMIT);
+                assert_eq!(outer.chars().count(), MAX_NAME_LEN);
                 assert!(is_cut(&outer), "{outer}");
                 assert_eq!(names.split(&outer).unwrap().0, server);
                 assert!(all.insert(outer));
             }
             assert!(names.prefix(server).len() <= PREFIX_LIMIT);
         }
-        let fits = "x".repeat(LIMIT - 4);
+        let fits = "x".repeat(MAX_NAME_LEN - 4);
         assert_eq!(names.outer("db", &fits), format!("db__{fits}"));
         assert!(!is_cut(&names.outer("db", &fits)));
     }

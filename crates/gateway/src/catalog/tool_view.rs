@@ -38,7 +38,7 @@ impl ToolView {
 pub(crate) struct ToolViews(RwLock<HashMap<String, OfServer>>);
 
 /// Number of owners per server at which the cache is cleared.
-const OWNERS: usize = 4096;
+const MAX_CACHED_OWNERS: usize = 4096;
 
 /// Tool views of one server.
 #[derive(Default)]
@@ -89,7 +89,7 @@ impl ToolViews {
         let seen = Seen { profile: profile.clone(), tool_view: view.clone() };
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let of = all.entry(server.name().to_owned()).or_default();
-        if of.owners.len() >= OWNERS {
+        if of.owners.len() >= MAX_CACHED_OWNERS {
             of.owners.clear();
         }
         of.owners.insert(owner.clone(), seen.clone());

@@ -59,7 +59,7 @@ pub(crate) enum CustomSource {
     /// Member of `_meta`.
     Meta(String),
     /// Claim of the caller's token. Without authentication there are no claims.
-    RequestContext(String),
+    Claim(String),
 }
 
 /// Hosts whose conversation ids are used, by the source of their keys.
@@ -153,7 +153,7 @@ fn also(spot: &ConfigValue<'_>) -> ReadResult<Vec<CustomSource>> {
         match kind {
             "header" => name.parse().map(CustomSource::Header).map_err(|_| wrong()),
             "meta" => Ok(CustomSource::Meta(name.to_owned())),
-            "claim" => Ok(CustomSource::RequestContext(name.to_owned())),
+            "claim" => Ok(CustomSource::Claim(name.to_owned())),
             _ => Err(wrong()),
         }
     };

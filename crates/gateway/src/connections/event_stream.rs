@@ -18,13 +18,13 @@ use tokio::sync::Notify;
 use crate::reply::{AfterWrite, EventBody};
 
 /// Largest number of bytes that are kept of one stream. A client that reads stays far below it.
-const KEPT: usize = 4 << 20;
+const MAX_BUFFERED_BYTES: usize = 4 << 20;
 
 /// Delay before a client reconnects to a stream (SSE `retry`).
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Time that a stream without a reader is kept.
-const PATIENCE: Duration = Duration::from_secs(30);
+const UNREAD_STREAM_TTL: Duration = Duration::from_secs(30);
 
 /// Interval of keep-alive comments on a silent stream.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
@@ -117,7 +117,7 @@ impl EventStream {
         state.bytes += text.len();
         let number = state.last;
         state.events.push_back(Said { number, text, then });
-        while !state.once && state.bytes > KEPT && state.events.len() > 1 {
+        while !state.once && state.bytes > MAX_BUFFERED_BYTES && state.events.len() > 1 {
             if let Some(old) = state.events.pop_front() {
                 state.bytes -= old.text.len();
             }
@@ -145,14 +145,14 @@ impl EventStream {
             read.as_mut().enable();
             let patient = {
                 let state = self.state();
-                if !state.once || state.ended || state.bytes <= KEPT {
+                if !state.once || state.ended || state.bytes <= MAX_BUFFERED_BYTES {
                     return;
                 }
                 state.patient
             };
             if patient {
                 read.await;
-            } else if tokio::time::timeout(PATIENCE, read).await.is_err() {
+            } else if tokio::time::timeout(UNREAD_STREAM_TTL, read).await.is_err() {
                 self.state().events.clear();
                 self.end();
             }
@@ -163,7 +163,7 @@ impl EventStream {
     pub(crate) async fn abandoned(&self) {
         loop {
             let before = self.state().reader;
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(UNREAD_STREAM_TTL).await;
             let gone = |state: &State| state.ended || (!state.reading && state.reader == before);
             if gone(&self.state()) {
                 return;
@@ -422,14 +422,17 @@ mod tests {
         assert_eq!(text(reading.frame().now_or_never()), "event: endpoint\ndata: /here\n\n");
         for _ in 0..2 {
             assert!(stream.room().now_or_never().is_some());
-            stream.push(vec![b'x'; KEPT].into());
+            stream.push(vec![b'x'; MAX_BUFFERED_BYTES].into());
         }
         let room = stream.room();
         tokio::pin!(room);
         assert!(room.as_mut().now_or_never().is_none(), "it is full");
         assert!(text(reading.frame().now_or_never()).starts_with("event: message\ndata: xxx"));
         assert!(room.as_mut().now_or_never().is_some(), "there is room again");
-        assert!(text(reading.frame().now_or_never()).len() > KEPT, "nothing was dropped");
+        assert!(
+            text(reading.frame().now_or_never()).len() > MAX_BUFFERED_BYTES,
+            "nothing was dropped"
+        );
         assert!(reading.frame().now_or_never().is_none() && !gone.load(Ordering::Relaxed));
         drop(reading);
         assert!(gone.load(Ordering::Relaxed));

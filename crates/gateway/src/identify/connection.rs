@@ -10,30 +10,30 @@ use crate::{connections::connection::Connection, state::AppState};
 /// Returns the default session of the connection for a request that names none, if this name source is enabled.
 pub(super) async fn session(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<Option<FoundSession>, Refusal> {
     let carriers = &app.identify.configured.carriers;
-    let Some(connection) = claim.connection else {
+    let Some(connection) = context.connection else {
         return match carriers.cookie {
-            true => Box::pin(cookie::session(app, claim)).await.map(Some),
+            true => Box::pin(cookie::session(app, context)).await.map(Some),
             false => Ok(None),
         };
     };
     // A shared server is the same in every session, so any session will do.
-    if !carriers.connection && Box::pin(app.keeps(claim)).await {
+    if !carriers.connection && Box::pin(app.keeps(context)).await {
         return Ok(None);
     }
     if let Some(session) = connection.again(&app.sessions) {
         return Ok(Some(FoundSession::kept(session)));
     }
     // Boxed because it is rare: without the box, the future of every call would be as large as this one.
-    Box::pin(looked_up(app, claim, connection)).await.map(Some)
+    Box::pin(looked_up(app, context, connection)).await.map(Some)
 }
 
 /// Looks up the default session by its id.
 async fn looked_up(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     connection: &Arc<Connection>,
 ) -> Result<FoundSession, Refusal> {
     let failed = |error: SessionOpenError| Refusal::of(&error, "Begin anew with `initialize`.");
@@ -44,7 +44,7 @@ async fn looked_up(
         }
         // The session was ended on another connection; this connection is still open.
         Err(SessionOpenError::Ended(over)) => {
-            succeed(app, claim, connection, &over).await.map_err(failed)
+            succeed(app, context, connection, &over).await.map_err(failed)
         }
         Err(error) => Err(failed(error)),
     }
@@ -54,14 +54,15 @@ async fn looked_up(
 /// The loss must be reported.
 async fn succeed(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     connection: &Arc<Connection>,
     over: &Record,
 ) -> Result<FoundSession, SessionOpenError> {
     let session = match &over.key {
-        Some(key) => open::keyed(app, claim, over.agent.clone(), key.clone()).await?.session,
+        Some(key) => open::keyed(app, context, over.agent.clone(), key.clone()).await?.session,
         None => {
-            let session = app.sessions.open(&OpenOptions::new(claim.owner.clone())).await?.session;
+            let session =
+                app.sessions.open(&OpenOptions::new(context.owner.clone())).await?.session;
             let lost = |record: &mut Record| record.generation = over.generation.next();
             app.sessions.change(&session, lost).await?;
             session
@@ -69,7 +70,7 @@ async fn succeed(
     };
     let led = connection.succeed(over.id, session.id());
     if led == session.id() {
-        lead(app, claim, &session).await?;
+        lead(app, context, &session).await?;
         return Ok(FoundSession::kept(session));
     }
     // Another request was faster. A session with a key may be in use elsewhere, so only one without a key is ended.
@@ -82,8 +83,8 @@ async fn succeed(
 }
 
 /// Records that the connection uses this session: messages outside of calls concern it, too.
-pub(super) fn noted(claim: &RequestContext<'_>, session: &Session) {
-    if let Some(connection) = claim.connection {
+pub(super) fn noted(context: &RequestContext<'_>, session: &Session) {
+    if let Some(connection) = context.connection {
         connection.uses(session.id());
     }
 }
@@ -91,10 +92,10 @@ pub(super) fn noted(claim: &RequestContext<'_>, session: &Session) {
 /// Makes a session the default session of the connection, and stores that.
 pub(crate) async fn lead(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     session: &Session,
 ) -> Result<(), SessionOpenError> {
-    let Some(connection) = claim.connection else { return Ok(()) };
+    let Some(connection) = context.connection else { return Ok(()) };
     app.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
     connection.lead(session.id());
     // An open stream keeps the current default session from going idle, not the previous one.

@@ -18,8 +18,8 @@ pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
     lines.find_map(mcp::session_cookie)
 }
 
-/// Secret name of the request's connection, from its header or else from its cookie. `None` if the value is not a
-/// valid name.
+/// Returns the secret name of the request's connection, from the header `Mcp-Session-Id` or else from the cookie.
+/// `None` if the value is not a valid name.
 pub(crate) fn connection(app: &AppState, headers: &HeaderMap) -> Option<Handle> {
     let by_header =
         headers.get(&header_names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
@@ -35,24 +35,24 @@ pub(crate) fn is_on(app: &AppState) -> bool {
 /// Opens the session of a client that has no connection. A request without a cookie gets a new session.
 pub(super) async fn session(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<FoundSession, Refusal> {
     let failed = |error: SessionOpenError| Refusal::of(&error, "Try again: you get a new session.");
-    let Some(value) = read(claim.headers) else {
+    let Some(value) = read(context.headers) else {
         // Provisional: a client that never sends the cookie back costs little.
-        let options = OpenOptions::new(claim.owner.clone()).provisional();
-        let opened = app.open(&options, claim.label()).await;
+        let options = OpenOptions::new(context.owner.clone()).provisional();
+        let opened = app.open(&options, context.label()).await;
         let OpenedSession { session, origin } = opened.map_err(failed)?;
         return Ok(FoundSession { session, origin, handle: None });
     };
     let handle: Handle = value.parse().map_err(|_| failed(SessionOpenError::Unknown))?;
-    let found = app.wait_for_holder(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
+    let found = app.wait_for_holder(|| app.sessions.find_by_handle(context.owner, &handle)).await;
     let found = match found {
         // As for a connection: the session starts over, and the loss is reported.
         Err(SessionOpenError::Ended(over))
             if over.ended.is_none_or(|it| it.reason != EndReason::Closed) =>
         {
-            app.session(claim.owner, over.id).await
+            app.session(context.owner, over.id).await
         }
         found => found,
     };

@@ -30,7 +30,7 @@ pub(super) fn read<'a>(
             let place = format!("`_meta[\"{key}\"]`");
             named(&place, "meta", key, texts.iter().map(|text| &**text))
         }
-        CustomSource::RequestContext(name) => {
+        CustomSource::Claim(name) => {
             let place = format!("the claim `{name}` of the token");
             named(&place, "claim", name, claims.text(name).into_iter())
         }
@@ -76,15 +76,12 @@ mod tests {
         assert_eq!(key(header("x-chat")).as_deref(), Some("header:x-chat:7"));
         assert_eq!(key(header("x-other")).as_deref(), Some("name:7"));
         assert_eq!(key(CustomSource::Meta("chat".into())).as_deref(), Some("meta:chat:7"));
-        assert_eq!(
-            key(CustomSource::RequestContext("chat".into())).as_deref(),
-            Some("claim:chat:7")
-        );
+        assert_eq!(key(CustomSource::Claim("chat".into())).as_deref(), Some("claim:chat:7"));
         for nothing in [
             header("x-empty"),
             header("x-none"),
             CustomSource::Meta("n".into()),
-            CustomSource::RequestContext("n".into()),
+            CustomSource::Claim("n".into()),
         ] {
             assert_eq!(key(nothing), None);
         }

@@ -73,13 +73,13 @@ pub(super) struct Explicit {
 /// If a value in the place of a name is not a valid name.
 pub(super) async fn read(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     members: &[Member<'_>],
     own: bool,
 ) -> Result<Explicit, Refusal> {
     let carriers = &app.identify.configured.carriers;
     let mut found = Explicit::default();
-    found.by_argument(app, claim, own).await?;
+    found.by_argument(app, context, own).await?;
     if carriers.meta {
         for value in meta::session(members) {
             found.meta = true;
@@ -88,15 +88,15 @@ pub(super) async fn read(
         }
     }
     if carriers.header {
-        for value in header::values(claim.headers, &header_names::STAYPUT_SESSION) {
+        for value in header::values(context.headers, &header_names::STAYPUT_SESSION) {
             found.must_name("the header Stayput-Session", value.ok().as_deref())?;
         }
     }
-    if let Some(key) = claim.path_key {
+    if let Some(key) = context.path_key {
         found.add("the path".into(), path::read(key))?;
     }
     for place in &carriers.also {
-        for (place, name) in custom::read(place, (claim.headers, claim.claims), members) {
+        for (place, name) in custom::read(place, (context.headers, context.claims), members) {
             found.add(place.into(), name)?;
         }
     }
@@ -108,19 +108,19 @@ impl Explicit {
     async fn by_argument(
         &mut self,
         app: &Arc<AppState>,
-        claim: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         own: bool,
     ) -> Result<(), Refusal> {
-        if !(own || app.takes_argument(claim)) {
+        if !(own || app.takes_argument(context)) {
             return Ok(());
         }
-        let Some(ours) = Ours::of(claim.message) else { return Ok(()) };
+        let Some(ours) = Ours::of(context.message) else { return Ok(()) };
         let argument = match own {
             true => Some(ARGUMENT),
             // Tools of a shared server take no handle.
             false => {
-                let tool_view = match app.known_tool_view(claim) {
-                    None => Box::pin(app.tool_view(claim)).await,
+                let tool_view = match app.known_tool_view(context) {
+                    None => Box::pin(app.tool_view(context)).await,
                     known => known,
                 };
                 let tool_view = tool_view.filter(|it| it.kept);
@@ -195,15 +195,15 @@ impl Explicit {
 /// If they refer to different sessions.
 pub(super) async fn one(
     app: &AppState,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     said: &[Placed],
 ) -> Result<Name, Refusal> {
     let Some((first, others)) = said.split_first() else {
         return Err(Refusal::caller("Nothing names a session."));
     };
     for other in others.iter().filter(|other| !other.name.is_same(&first.name)) {
-        let led = led_to(app, claim, &first.name).await;
-        if led.is_none() || led != led_to(app, claim, &other.name).await {
+        let led = led_to(app, context, &first.name).await;
+        if led.is_none() || led != led_to(app, context, &other.name).await {
             let (one, other) = (&first.place, &other.place);
             return Err(Refusal::caller(format!(
                 "Nothing was run: {one} and {other} name two different sessions. Name one of them."
@@ -214,10 +214,10 @@ pub(super) async fn one(
 }
 
 /// Session that a name leads to, if it exists.
-async fn led_to(app: &AppState, claim: &RequestContext<'_>, name: &Name) -> Option<SessionId> {
+async fn led_to(app: &AppState, context: &RequestContext<'_>, name: &Name) -> Option<SessionId> {
     let found = match name {
-        Name::Handle(handle) => app.sessions.find_by_handle(claim.owner, handle).await,
-        Name::Key(key) => app.sessions.find_by_key(claim.owner, &Agent::none(), key).await,
+        Name::Handle(handle) => app.sessions.find_by_handle(context.owner, handle).await,
+        Name::Key(key) => app.sessions.find_by_key(context.owner, &Agent::none(), key).await,
     };
     found.ok().map(|session| session.id())
 }

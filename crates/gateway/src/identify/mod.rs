@@ -145,51 +145,52 @@ pub(crate) struct NamedSession {
 }
 
 /// Identifies the session of a request.
-pub(crate) async fn which(app: &Arc<AppState>, claim: RequestContext<'_>) -> SessionChoice {
+pub(crate) async fn which(app: &Arc<AppState>, context: RequestContext<'_>) -> SessionChoice {
     let done = async {
-        let NamedSession { found, text } = named(app, &claim, false).await?;
+        let NamedSession { found, text } = named(app, &context, false).await?;
         let found = match found {
-            None => connection::session(app, &claim).await?,
+            None => connection::session(app, &context).await?,
             found => found,
         };
         Ok::<_, Refusal>(match found {
             Some(FoundSession { session, origin, .. }) => {
                 SessionChoice::Session { session, origin, text, given: None, fleeting: false }
             }
-            None => Box::pin(policy::apply(app, &claim, text)).await,
+            None => Box::pin(policy::apply(app, &context, text)).await,
         })
     };
-    done.await
-        .unwrap_or_else(|refusal| SessionChoice::Answer(refusal.answer(claim.asked(), claim.era())))
+    done.await.unwrap_or_else(|refusal| {
+        SessionChoice::Answer(refusal.answer(context.asked(), context.era()))
+    })
 }
 
 /// Identifies the session that a client names in `initialize`. The connection will lead to it.
 pub(crate) async fn greeted(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<Option<FoundSession>, Refusal> {
-    let explicit = explicit::read(app, claim, &meta::members(claim.message), false).await?;
+    let explicit = explicit::read(app, context, &meta::members(context.message), false).await?;
     let names = explicit.said.into_all();
-    if names.is_empty() || !app.keeps(claim).await {
+    if names.is_empty() || !app.keeps(context).await {
         return Ok(None);
     }
-    let name = explicit::one(app, claim, &names).await?;
-    open::named(app, claim, name).await.map(Some)
+    let name = explicit::one(app, context, &names).await?;
+    open::named(app, context, name).await.map(Some)
 }
 
 /// Identifies the session that a call of a session tool is about.
 pub(crate) async fn current(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<FoundSession, Refusal> {
-    let found = match named(app, claim, true).await?.found {
-        None => connection::session(app, claim).await?,
+    let found = match named(app, context, true).await?.found {
+        None => connection::session(app, context).await?,
         found => found,
     };
     match found {
         Some(found) => Ok(found),
         None => {
-            let way_out = open::way_out(app, claim).await;
+            let way_out = open::way_out(app, context).await;
             Err(Refusal::caller(format!("Nothing says which session is meant. {way_out}")))
         }
     }
@@ -199,36 +200,36 @@ pub(crate) async fn current(
 /// a call of a session tool, whose argument always belongs to Stayput.
 pub(crate) async fn named(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     own: bool,
 ) -> Result<NamedSession, Refusal> {
-    let meta = meta::members(claim.message);
-    let explicit = explicit::read(app, claim, &meta, own).await?;
-    let text = explicit.rest(claim.message)?;
+    let meta = meta::members(context.message);
+    let explicit = explicit::read(app, context, &meta, own).await?;
+    let text = explicit.rest(context.message)?;
     let kept = explicit.kept;
     let name = match explicit.said {
         Said::Nothing => hint::read(&app.identify.configured.hints, &meta)?.map(Name::Key),
         Said::Once(said) => Some(said.name),
         // Boxed because it is rare: without the box, the future of every call would be as large as this one.
-        Said::More(said) => Some(Box::pin(explicit::one(app, claim, &said)).await?),
+        Said::More(said) => Some(Box::pin(explicit::one(app, context, &said)).await?),
     };
     let Some(name) = name else { return Ok(NamedSession { found: None, text }) };
-    if claim.connection.is_some() && !own && !kept && !keeps(app, claim).await {
+    if context.connection.is_some() && !own && !kept && !keeps(app, context).await {
         // A shared link is the same in every session.
         return Ok(NamedSession { found: None, text });
     }
-    let found = match open::at_hand(app, claim, &name) {
+    let found = match open::at_hand(app, context, &name) {
         Some(found) => found,
-        None => Box::pin(open::named(app, claim, name)).await?,
+        None => Box::pin(open::named(app, context, name)).await?,
     };
-    connection::noted(claim, &found.session);
+    connection::noted(context, &found.session);
     Ok(NamedSession { found: Some(found), text })
 }
 
 /// Whether the target of a request keeps state per session.
-async fn keeps(app: &Arc<AppState>, claim: &RequestContext<'_>) -> bool {
-    match app.keeps_as_known(claim) {
+async fn keeps(app: &Arc<AppState>, context: &RequestContext<'_>) -> bool {
+    match app.keeps_as_known(context) {
         Some(keeps) => keeps,
-        None => Box::pin(app.keeps(claim)).await,
+        None => Box::pin(app.keeps(context)).await,
     }
 }

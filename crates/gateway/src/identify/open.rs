@@ -11,10 +11,10 @@ use crate::{catalog::session_tool_names, state::AppState};
 /// this path.
 pub(super) fn at_hand(
     app: &AppState,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     name: &Name,
 ) -> Option<FoundSession> {
-    app.sessions.find_held(claim.owner, name).map(|session| {
+    app.sessions.find_held(context.owner, name).map(|session| {
         let handle = match name {
             Name::Handle(handle) => Some(handle.clone()),
             Name::Key(_) => None,
@@ -27,49 +27,49 @@ pub(super) fn at_hand(
 /// issued for.
 pub(super) async fn named(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     name: Name,
 ) -> Result<FoundSession, Refusal> {
     let found = match name {
-        Name::Key(key) => keyed(app, claim, Agent::none(), key).await.map(|opened| {
+        Name::Key(key) => keyed(app, context, Agent::none(), key).await.map(|opened| {
             let OpenedSession { session, origin } = opened;
             FoundSession { session, origin, handle: None }
         }),
         Name::Handle(handle) => {
             let found =
-                app.wait_for_holder(|| app.sessions.find_by_handle(claim.owner, &handle)).await;
+                app.wait_for_holder(|| app.sessions.find_by_handle(context.owner, &handle)).await;
             found
                 .map(|session| FoundSession { handle: Some(handle), ..FoundSession::kept(session) })
         }
     };
     match found {
         Ok(found) => Ok(found),
-        Err(error) => Err(Refusal::of(&error, &way_out(app, claim).await)),
+        Err(error) => Err(Refusal::of(&error, &way_out(app, context).await)),
     }
 }
 
 /// Finds or creates the session with this key.
 pub(crate) async fn keyed(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     agent: Agent,
     key: Key,
 ) -> Result<OpenedSession, SessionOpenError> {
-    let options = OpenOptions::with_key(claim.owner.clone(), agent, key);
-    app.open(&options, claim.label()).await
+    let options = OpenOptions::with_key(context.owner.clone(), agent, key);
+    app.open(&options, context.label()).await
 }
 
 /// Text that tells what the caller can do about a missing session.
-pub(crate) async fn way_out(app: &Arc<AppState>, claim: &RequestContext<'_>) -> String {
+pub(crate) async fn way_out(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
     // A client that does not call tools cannot call the session tools.
-    let tool = claim.asked().method == "tools/call";
-    let tool_view = if tool { app.tool_view(claim).await.filter(|it| it.kept) } else { None };
+    let tool = context.asked().method == "tools/call";
+    let tool_view = if tool { app.tool_view(context).await.filter(|it| it.kept) } else { None };
     match tool_view {
-        Some(tool_view) if app.shows_tools(claim) => {
+        Some(tool_view) if app.shows_tools(context) => {
             let start = session_tool_names::name("session_start", tool_view.prefixed);
             format!("Call `{start}` for a new session, and use the session_id that it returns.")
         }
-        Some(tool_view) if app.takes_argument(claim) => {
+        Some(tool_view) if app.takes_argument(context) => {
             let argument = tool_view.argument.name();
             format!("Leave `{argument}` out once, and use the new one that you are given.")
         }

@@ -18,18 +18,18 @@ const FLEETING: Duration = Duration::from_secs(2 * 60);
 /// Applies the configured policy to a request without a session.
 pub(super) async fn apply(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     text: Option<RequestEdit>,
 ) -> SessionChoice {
     let policy = app.identify.configured.unidentified;
     // Only a tool call has an argument that can return the handle.
-    let tool = claim.asked().method == "tools/call";
+    let tool = context.asked().method == "tools/call";
     let done = match policy {
-        Unidentified::Offer if tool => offer(app, claim).await,
-        Unidentified::Mint if tool => mint(app, claim).await,
-        Unidentified::Offer | Unidentified::Mint => fleeting(app, claim).await,
-        Unidentified::Owner => of_owner(app, claim).await,
-        Unidentified::Refuse => Ok(SessionChoice::Answer(refused(app, claim).await)),
+        Unidentified::Offer if tool => offer(app, context).await,
+        Unidentified::Mint if tool => mint(app, context).await,
+        Unidentified::Offer | Unidentified::Mint => fleeting(app, context).await,
+        Unidentified::Owner => of_owner(app, context).await,
+        Unidentified::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
     };
     match done {
         Ok(SessionChoice::Session { session, origin, given, fleeting, .. }) => {
@@ -38,7 +38,7 @@ pub(super) async fn apply(
         Ok(answer) => answer,
         Err(error) => {
             let refusal = Refusal::of(&error, "Try again later.");
-            SessionChoice::Answer(refusal.answer(claim.asked(), claim.era()))
+            SessionChoice::Answer(refusal.answer(context.asked(), context.era()))
         }
     }
 }
@@ -46,10 +46,10 @@ pub(super) async fn apply(
 /// Opens a provisional session, which ends soon unless its handle is used.
 async fn provisional(
     app: &AppState,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<(OpenedSession, Handle), SessionOpenError> {
-    let options = OpenOptions::new(claim.owner.clone()).provisional();
-    let opened = app.open(&options, claim.label()).await?;
+    let options = OpenOptions::new(context.owner.clone()).provisional();
+    let opened = app.open(&options, context.label()).await?;
     let handle = app.sessions.issue_handle(&opened.session).await?;
     Ok((opened, handle))
 }
@@ -57,25 +57,25 @@ async fn provisional(
 /// Runs and starts nothing: the answer carries a handle for the next call.
 async fn offer(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
-    let (_opened, handle) = provisional(app, claim).await?;
+    let (_opened, handle) = provisional(app, context).await?;
     let sentence = format!(
         "This call was not run: the server keeps state between calls, and nothing says which session \
          the call belongs to. A session is ready for this conversation: {}. Repeat the call with it, \
          and pass it in every later call of this conversation. Keep it when the conversation is \
          summarised. Never use it for another conversation. The session {}.",
-        how(app, claim, &handle).await,
+        how(app, context, &handle).await,
         app.identify.lifetime()
     );
-    Ok(SessionChoice::Answer(offered(claim, &sentence, &handle)))
+    Ok(SessionChoice::Answer(offered(context, &sentence, &handle)))
 }
 
 /// Text that tells how a handle is sent with a call.
-async fn how(app: &Arc<AppState>, claim: &RequestContext<'_>, handle: &Handle) -> String {
+async fn how(app: &Arc<AppState>, context: &RequestContext<'_>, handle: &Handle) -> String {
     let handle = handle.expose();
-    if app.takes_argument(claim) {
-        let tool_view = app.tool_view(claim).await;
+    if app.takes_argument(context) {
+        let tool_view = app.tool_view(context).await;
         let argument =
             tool_view.map_or(tool_argument::ARGUMENT, |tool_view| tool_view.argument.name());
         return format!("`\"{argument}\": \"{handle}\"` in the arguments of the tool");
@@ -86,52 +86,52 @@ async fn how(app: &Arc<AppState>, claim: &RequestContext<'_>, handle: &Handle) -
     )
 }
 
-fn offered(claim: &RequestContext<'_>, sentence: &str, handle: &Handle) -> String {
-    let (kind, text) = (reply::kind_of_result(claim.era()), json::quote(sentence));
+fn offered(context: &RequestContext<'_>, sentence: &str, handle: &Handle) -> String {
+    let (kind, text) = (reply::kind_of_result(context.era()), json::quote(sentence));
     let (key, handle) = (json::quote(meta::SESSION), json::quote(handle.expose()));
     let result = format!(
         r#"{{{kind}"content":[{{"type":"text","text":{text}}}],"isError":true,"_meta":{{{key}:{handle}}}}}"#
     );
-    reply::result(claim.asked().id, &result)
+    reply::result(context.asked().id, &result)
 }
 
 /// Runs the call at once; its answer carries the handle.
 async fn mint(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
-    let (OpenedSession { session, origin }, handle) = provisional(app, claim).await?;
+    let (OpenedSession { session, origin }, handle) = provisional(app, context).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: Some(handle), fleeting: false })
 }
 
 /// Opens a session for this one call.
 async fn fleeting(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
-    let options = OpenOptions::new(claim.owner.clone()).expiry(Expiry::idle(FLEETING));
-    let OpenedSession { session, origin } = app.open(&options, claim.label()).await?;
+    let options = OpenOptions::new(context.owner.clone()).expiry(Expiry::idle(FLEETING));
+    let OpenedSession { session, origin } = app.open(&options, context.label()).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: true })
 }
 
 /// Opens the one session for all unidentified requests of an owner.
 async fn of_owner(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
     // This key source is reserved, so that no client reaches the session by chance.
     let Ok(key) = Key::new("owner", "all") else { return Err(SessionOpenError::Unknown) };
-    let OpenedSession { session, origin } = keyed(app, claim, Agent::none(), key).await?;
+    let OpenedSession { session, origin } = keyed(app, context, Agent::none(), key).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: false })
 }
 
-async fn refused(app: &Arc<AppState>, claim: &RequestContext<'_>) -> String {
+async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
     let refusal = Refusal::caller(format!(
         "Nothing was run: the server keeps state between calls, and nothing says which session this \
          belongs to. {}",
-        open::way_out(app, claim).await
+        open::way_out(app, context).await
     ));
-    refusal.answer(claim.asked(), claim.era())
+    refusal.answer(context.asked(), context.era())
 }
 
 /// Adds a handle to an answer: as the last block of a tool's result, and in `_meta`. Returns `None` for an answer

@@ -13,17 +13,17 @@ use crate::{
 
 impl AppState {
     /// Whether tools of the request's target take a handle from this client, provided that the target keeps state.
-    pub(crate) fn takes_argument(&self, claim: &RequestContext<'_>) -> bool {
-        self.any(claim, |server| self.identify.takes_argument(server, claim.front()))
+    pub(crate) fn takes_argument(&self, context: &RequestContext<'_>) -> bool {
+        self.any(context, |server| self.identify.takes_argument(server, context.front()))
     }
 
     /// Whether session tools are shown with the tools of the request's target, provided that the target keeps state.
-    pub(crate) fn shows_tools(&self, claim: &RequestContext<'_>) -> bool {
-        self.any(claim, |server| self.identify.shows_tools(server, claim.front()))
+    pub(crate) fn shows_tools(&self, context: &RequestContext<'_>) -> bool {
+        self.any(context, |server| self.identify.shows_tools(server, context.front()))
     }
 
-    fn any(&self, claim: &RequestContext<'_>, which: impl Fn(&str) -> bool) -> bool {
-        match claim.server {
+    fn any(&self, context: &RequestContext<'_>, which: impl Fn(&str) -> bool) -> bool {
+        match context.server {
             Some(server) => which(server.name()),
             None => self.servers.keys().any(|server| which(server)),
         }
@@ -32,10 +32,10 @@ impl AppState {
     /// Returns the tool view of the request's target; `None` if the server's profile is not available.
     pub(crate) async fn tool_view(
         self: &Arc<Self>,
-        claim: &RequestContext<'_>,
+        context: &RequestContext<'_>,
     ) -> Option<Arc<ToolView>> {
-        match self.known_tool_view(claim) {
-            None => self.current_tool_view(claim).await,
+        match self.known_tool_view(context) {
+            None => self.current_tool_view(context).await,
             known => known,
         }
     }
@@ -43,11 +43,13 @@ impl AppState {
     /// Determines the tool view anew, from the current profile.
     pub(crate) async fn current_tool_view(
         self: &Arc<Self>,
-        claim: &RequestContext<'_>,
+        context: &RequestContext<'_>,
     ) -> Option<Arc<ToolView>> {
-        let Some(server) = claim.server else { return Some(self.tool_view_of_all(claim).await) };
-        let profile = self.profile(server, claim.owner).await.ok()?;
-        Some(self.tool_view_of(server, claim.owner, &profile))
+        let Some(server) = context.server else {
+            return Some(self.tool_view_of_all(context).await);
+        };
+        let profile = self.profile(server, context.owner).await.ok()?;
+        Some(self.tool_view_of(server, context.owner, &profile))
     }
 
     /// Returns the tool view of a server with this profile.
@@ -62,8 +64,8 @@ impl AppState {
 
     /// Returns the tool view of all servers together. Session tools need no prefix there, because every tool name
     /// begins with its server. The name of the session argument may differ from server to server.
-    async fn tool_view_of_all(self: &Arc<Self>, claim: &RequestContext<'_>) -> Arc<ToolView> {
-        let roster = Roster::call(self, claim.owner, claim.place()).await;
+    async fn tool_view_of_all(self: &Arc<Self>, context: &RequestContext<'_>) -> Arc<ToolView> {
+        let roster = Roster::call(self, context.owner, context.place()).await;
         let kept = |name: &str, profile: &Profile| {
             let server = self.servers.get(name);
             server.is_some_and(|it| it.isolation(profile.way().era()) != Isolation::Shared)
@@ -76,23 +78,23 @@ impl AppState {
     }
 
     /// Whether the request's target keeps state per session.
-    pub(crate) async fn keeps(self: &Arc<Self>, claim: &RequestContext<'_>) -> bool {
-        match self.keeps_as_known(claim) {
+    pub(crate) async fn keeps(self: &Arc<Self>, context: &RequestContext<'_>) -> bool {
+        match self.keeps_as_known(context) {
             Some(keeps) => keeps,
-            None => self.tool_view(claim).await.is_none_or(|tool_view| tool_view.kept),
+            None => self.tool_view(context).await.is_none_or(|tool_view| tool_view.kept),
         }
     }
 
     /// Answers the same from what is known, without asking a server; `None` if that is not possible.
-    pub(crate) fn keeps_as_known(&self, claim: &RequestContext<'_>) -> Option<bool> {
-        match claim.server?.options().isolation {
+    pub(crate) fn keeps_as_known(&self, context: &RequestContext<'_>) -> Option<bool> {
+        match context.server?.options().isolation {
             Some(isolation) => Some(isolation != Isolation::Shared),
-            None => self.known_tool_view(claim).map(|tool_view| tool_view.kept),
+            None => self.known_tool_view(context).map(|tool_view| tool_view.kept),
         }
     }
 
     /// Returns the tool view of the request's target, if it was determined before.
-    pub(crate) fn known_tool_view(&self, claim: &RequestContext<'_>) -> Option<Arc<ToolView>> {
-        self.identify.tool_views.last(claim.server?, claim.owner)
+    pub(crate) fn known_tool_view(&self, context: &RequestContext<'_>) -> Option<Arc<ToolView>> {
+        self.identify.tool_views.last(context.server?, context.owner)
     }
 }

@@ -340,7 +340,8 @@ fn removed(app: &AppState, path: &str) -> Option<Target> {
     Some(Target::Server(name.as_str().into()))
 }
 
-/// Returns the connection that a request names, or the refusal if it names no known connection.
+/// Returns the connection that a request names by `Mcp-Session-Id` or cookie, or the refusal if it names no known
+/// connection.
 pub(super) async fn named(
     app: &Arc<AppState>,
     at: &At,
@@ -368,6 +369,7 @@ pub(super) async fn named(
     found.filter(|it| it.target == at.target).ok_or_else(unknown)
 }
 
+/// Serves a GET: a new stream of the connection, or the rest of an earlier one behind `Last-Event-ID`.
 async fn get(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Reply> {
     if !accepts(headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
@@ -393,6 +395,7 @@ async fn get(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Repl
             let session =
                 app.sessions.find_by_id(&connection.owner, connection.default_session()).await.ok();
             connection.listens_as(&at.principal);
+            app.recheck_listener(&connection);
             listen_stream::resume(app, &connection).await;
             return reply::stream(stream.read_after(number, &app.ids).keeping(session));
         }

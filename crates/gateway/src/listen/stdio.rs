@@ -366,7 +366,7 @@ impl StdioConversation {
         let (session, unclaimed) = self.session().await?;
         let hello = (Version::LATEST_LEGACY, Hello::default());
         let connection = self.connect(&session, hello, false).await?;
-        unclaimed.claim();
+        unclaimed.context();
         Ok(connection)
     }
 
@@ -432,7 +432,7 @@ impl StdioConversation {
         let present = self.present();
         let greeting = initialize::greeting(&present, target, &place, (&version, &hello)).await?;
         self.connect(&session, (version, hello), true).await.map_err(to_text)?;
-        unclaimed.claim();
+        unclaimed.context();
         Ok(greeting)
     }
 

@@ -32,13 +32,13 @@ use crate::{
 };
 
 /// Name of the socket in the data folder.
-const NAME: &str = "socket";
+const SOCKET_NAME: &str = "socket";
 
 /// Longest path that a socket address can hold on every system.
 const PATH_LIMIT: usize = 100;
 
 /// Time limit for the first line.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Address of the socket. A path that is too long is replaced by one through the file descriptor of the open data
 /// folder.
@@ -49,12 +49,12 @@ struct Address {
 
 impl Address {
     fn of(data: &Path) -> io::Result<Self> {
-        let path = data.join(NAME);
+        let path = data.join(SOCKET_NAME);
         if path.as_os_str().len() <= PATH_LIMIT || !cfg!(target_os = "linux") {
             return Ok(Self { path, _folder: None });
         }
         let folder = fs::File::open(data)?;
-        let path = format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd()).into();
+        let path = format!("/proc/self/fd/{}/{SOCKET_NAME}", folder.as_raw_fd()).into();
         Ok(Self { path, _folder: Some(folder) })
     }
 }
@@ -95,7 +95,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) fn bind(data: &Path) -> io::Result<Self> {
-        let (path, address) = (data.join(NAME), Address::of(data)?);
+        let (path, address) = (data.join(SOCKET_NAME), Address::of(data)?);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -133,14 +133,16 @@ pub(crate) async fn serve(
     lasting: bool,
     mut stopped: watch::Receiver<bool>,
 ) {
-    match tokio::time::timeout(PATIENCE, local_http::is_spoken(&stream)).await {
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, local_http::is_spoken(&stream)).await {
         Ok(Ok(false)) => {}
         Ok(Ok(true)) => return local_http::serve(app, stream, stopped).await,
         Ok(Err(_)) | Err(_) => return,
     }
     let (read, mut write) = stream.into_split();
     let mut lines = Lines::new(read);
-    let Ok(Some(Ok(first))) = tokio::time::timeout(PATIENCE, lines.next()).await else { return };
+    let Ok(Some(Ok(first))) = tokio::time::timeout(HANDSHAKE_TIMEOUT, lines.next()).await else {
+        return;
+    };
     let (talk, welcome) = match enter(&app, &first).await {
         Ok((talk, known)) => {
             let welcome = Welcome { stayput: FORM, known, lasting, refused: None };

@@ -19,7 +19,7 @@ use tokio::{
 use crate::state::AppState;
 
 /// Largest number of workers. More are not needed: the servers behind the gateway run out of processors first.
-const MOST: usize = 16;
+const MAX_WORKERS: usize = 16;
 
 thread_local! {
     /// Application states, with the copies of them that this thread uses.
@@ -55,7 +55,7 @@ pub(crate) struct Workers {
 impl Workers {
     /// Starts the threads.
     pub(crate) fn start() -> io::Result<Self> {
-        let count = thread::available_parallelism().map_or(1, usize::from).min(MOST);
+        let count = thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
         let (mut all, mut going) = (Vec::new(), Vec::new());
         for number in 0..count {
             let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Timeout for an answer of a server.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Unsubscribes a client that has disconnected for good from resources to which no other client is subscribed.
 pub(crate) fn give_up(app: &AppState, connection: &Connection, wishes: &ClientPreferences) {
@@ -57,7 +57,7 @@ fn params(uri: &str) -> String {
 }
 
 async fn tell(link: &PooledLink, method: &str, params: &str) {
-    let options = CallOptions { limit: Some(ANSWER), ..CallOptions::default() };
+    let options = CallOptions { limit: Some(ANSWER_TIMEOUT), ..CallOptions::default() };
     if let Ok(call) = link.call(method, Some(params), options).await {
         let _ = call.answer().await;
     }

@@ -12,7 +12,7 @@ use super::{Observers, spans::Span};
 use crate::observe::{time_format, traceparent::Trace};
 
 /// Maximum number of bytes of a name that are recorded. The protocol recommends no longer names.
-const NAME: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,9 +145,9 @@ impl CallObservation {
     }
 }
 
-/// Truncates a name to `NAME` bytes.
+/// Truncates a name to `MAX_NAME_BYTES` bytes.
 fn brief(name: &str) -> String {
-    let mut length = name.len().min(NAME);
+    let mut length = name.len().min(MAX_NAME_BYTES);
     while !name.is_char_boundary(length) {
         length -= 1;
     }

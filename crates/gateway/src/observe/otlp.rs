@@ -11,7 +11,7 @@ use super::spans::{Span, SpansRules};
 use crate::observe::{log::Log, traceparent::hex};
 
 /// Timeout of a request to the collector.
-const LIMIT: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pauses before each retry.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
@@ -65,7 +65,14 @@ impl Exporter {
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);
         let (method, url) = (Method::POST, self.rules.url.clone());
-        let request = Request { method, url, headers, body, first_byte: LIMIT, idle: LIMIT };
+        let request = Request {
+            method,
+            url,
+            headers,
+            body,
+            first_byte: EXPORT_TIMEOUT,
+            idle: EXPORT_TIMEOUT,
+        };
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| (error.to_string(), true))?;
         let status = answer.status;

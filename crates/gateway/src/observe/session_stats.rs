@@ -10,10 +10,10 @@ use stayput_core::{Clock as _, Session, SystemClock, Timestamp};
 use stayput_upstream::{LinkHint, PooledLink, Server};
 
 /// Maximum number of bytes of a tool's name that are kept. The protocol recommends no longer names.
-const NAME: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// Maximum number of bytes of a process's stderr that are kept.
-const STDERR: usize = 4 << 10;
+const MAX_STDERR_BYTES: usize = 4 << 10;
 
 /// Statistics of a session since this process holds it. They are an extension of the session, so a call needs no
 /// lookup, takes short locks only, and allocates only for a long tool name. They are small, so that a call of one
@@ -129,9 +129,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the last lines of a text, at most `STDERR` bytes.
+/// Returns the last lines of a text, at most `MAX_STDERR_BYTES` bytes.
 pub(crate) fn tail(text: &str) -> &str {
-    let Some(mut from) = text.len().checked_sub(STDERR) else { return text };
+    let Some(mut from) = text.len().checked_sub(MAX_STDERR_BYTES) else { return text };
     while !text.is_char_boundary(from) {
         from += 1;
     }
@@ -140,9 +140,9 @@ pub(crate) fn tail(text: &str) -> &str {
     rest.split_once('\n').map_or(rest, |(_, rest)| rest)
 }
 
-/// Truncates a name to `NAME` bytes.
+/// Truncates a name to `MAX_NAME_BYTES` bytes.
 fn head(name: &str) -> &str {
-    let mut length = name.len().min(NAME);
+    let mut length = name.len().min(MAX_NAME_BYTES);
     while !name.is_char_boundary(length) {
         length -= 1;
     }
@@ -177,7 +177,10 @@ mod tests {
         stats.failed("notes".into(), "it died".to_owned(), &lines);
         let failure = stats.last_failure().unwrap();
         assert_eq!((stats.failures(), &*failure.message), (1, "it died"));
-        assert!(failure.stderr.len() <= STDERR && failure.stderr.len() > STDERR - 100);
+        assert!(
+            failure.stderr.len() <= MAX_STDERR_BYTES
+                && failure.stderr.len() > MAX_STDERR_BYTES - 100
+        );
         assert!(failure.stderr.starts_with("zeile ") && failure.stderr.ends_with("1999 ü\n"));
         assert_eq!(tail("short"), "short");
     }

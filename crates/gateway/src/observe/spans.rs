@@ -29,7 +29,7 @@ const WAITING: usize = 4_096;
 
 /// Number of spans per batch, and the time that the first of them waits for more.
 const BATCH: usize = 512;
-const PAUSE: Duration = Duration::from_secs(1);
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Trace collector.
 #[derive(Clone, PartialEq)]
@@ -120,7 +120,7 @@ impl Spans {
 async fn send(mut orders: mpsc::Receiver<Order>, mut exporter: Exporter, dropped: Arc<AtomicU64>) {
     while let Some(first) = orders.recv().await {
         let (mut batch, mut flushed, mut next) = (Vec::new(), None, Some(first));
-        let until = Instant::now() + PAUSE;
+        let until = Instant::now() + BATCH_DELAY;
         while let Some(order) = next.take() {
             match order {
                 Order::Span(span) => batch.push(*span),

@@ -113,7 +113,7 @@ fn find_defect(message: &Message<'_>) -> Option<Defect> {
 }
 
 /// Returns whether a string stays the same for parsers that cut at control characters or trim white space.
-fn is_plain(text: &str) -> bool {
+pub(crate) fn is_plain(text: &str) -> bool {
     // JavaScript trims the byte order mark.
     let is_blank = |c: char| c.is_whitespace() || c == '\u{feff}';
     text.bytes().all(|byte| byte.is_ascii_graphic())

@@ -81,9 +81,9 @@ pub(crate) async fn initialize(
     };
     let RequestParts { principal, headers, path_key, .. } = parts;
     let claims = &*principal.claims;
-    let claim =
+    let context =
         RequestContext { owner, claims, server, headers, path_key, message, connection: None };
-    match open(app, (target, &claim), client).await {
+    match open(app, (target, &context), client).await {
         Ok((name, greeting)) => {
             let answer = reply::result(&id, &greeting);
             Greeted { answer, name: Some(name), later: None }
@@ -136,11 +136,11 @@ fn spoken(said: &str) -> Version {
 
 async fn open(
     app: &Arc<AppState>,
-    (target, claim): (&Target, &RequestContext<'_>),
+    (target, context): (&Target, &RequestContext<'_>),
     (version, hello): (Version, Hello),
 ) -> Result<(Handle, String), HandshakeError> {
-    let (owner, handle) = (claim.owner, Handle::generate());
-    let found = identify::greeted(app, claim).await.map_err(HandshakeError::Named)?;
+    let (owner, handle) = (context.owner, Handle::generate());
+    let found = identify::greeted(app, context).await.map_err(HandshakeError::Named)?;
     let is_new = found.is_none();
     let (session, unclaimed) = match found {
         Some(found) => (found.session, UnclaimedSession::kept(app, target)),
@@ -161,7 +161,7 @@ async fn open(
         app.sessions.connect(&session, &handle, &connection.to_bytes()).await?;
     }
     app.connections.insert(Arc::new(connection));
-    unclaimed.claim();
+    unclaimed.context();
     Ok((handle, greeting))
 }
 
@@ -200,7 +200,7 @@ impl<'a> UnclaimedSession<'a> {
         Self { app, target, session: None }
     }
 
-    pub(crate) fn claim(mut self) {
+    pub(crate) fn context(mut self) {
         self.session = None;
     }
 }
@@ -238,8 +238,8 @@ mod tests {
         let request = Request { method: "initialize", params, ..Request::call(&ann()) };
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        let (target, claim) = (Target::Server(server.into()), world.claim(&request, &message));
-        let opened = open(app, (&target, &claim), said(&message).unwrap()).await;
+        let (target, context) = (Target::Server(server.into()), world.context(&request, &message));
+        let opened = open(app, (&target, &context), said(&message).unwrap()).await;
         opened.map(|(name, _)| name)
     }
 

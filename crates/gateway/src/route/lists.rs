@@ -56,7 +56,7 @@ fn of_discovery(said: &str, version: &str) -> String {
 }
 
 /// Timeout for a list that the server announced as changed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the requested page of a list, if no link has to be opened for it. A list is cached until the server
 /// announces a change; after that, clients with a link get it from the server.
@@ -102,7 +102,7 @@ pub(crate) fn linked(
 /// Requests a page from the server, on an existing link.
 async fn asked(link: &PooledLink, message: &Message<'_>) -> Option<String> {
     let method = message.method()?;
-    let options = CallOptions { limit: Some(PATIENCE), ..CallOptions::default() };
+    let options = CallOptions { limit: Some(LIST_TIMEOUT), ..CallOptions::default() };
     let params = message.params().map(Raw::as_str);
     let answer = link.call(method, params, options).await.ok()?.answer().await.ok()?;
     let result = answer.result()?;

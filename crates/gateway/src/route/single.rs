@@ -34,10 +34,10 @@ pub(crate) async fn request(
         let sentence = snapshot::gone(name);
         return CallOutcome::Done(ReplyText::new(reply::failure(asked, Era::Legacy, &sentence)));
     };
-    let claim = parts.claim(connection, Some(server), message);
+    let context = parts.context(connection, Some(server), message);
     // Boxed, like every rare path: otherwise the future of every call would have its size.
-    if session_tools::may_be(&claim)
-        && let Some(done) = Box::pin(session_tools::call(app, claim)).await
+    if session_tools::may_be(&context)
+        && let Some(done) = Box::pin(session_tools::call(app, context)).await
     {
         return CallOutcome::Done(done);
     }
@@ -46,7 +46,7 @@ pub(crate) async fn request(
         && !named_tool(message).is_some_and(|name| tools.allows(&name))
     {
         app.metrics.refused("denied_tool");
-        CallRecord::denied(app.watch.as_ref(), claim.begun());
+        CallRecord::denied(app.watch.as_ref(), context.begun());
         // Same error as for an unknown tool.
         let sentence = "Unknown tool";
         return CallOutcome::Done(ReplyText::new(reply::error(id, Code::INVALID_PARAMS, sentence)));
@@ -55,11 +55,11 @@ pub(crate) async fn request(
         return Box::pin(set_level(app, connection, server, (message, parts))).await;
     }
     if method.ends_with("/list")
-        && let Some(page) = Box::pin(known(app, connection, claim, tools)).await
+        && let Some(page) = Box::pin(known(app, connection, context, tools)).await
     {
         return CallOutcome::Done(ReplyText::new(reply::result(id, &page)));
     }
-    let added = app.takes_argument(&claim) || app.shows_tools(&claim);
+    let added = app.takes_argument(&context) || app.shows_tools(&context);
     if method != "tools/list" || (tools.is_none() && !added) {
         let outcome = ClientCall::run(app, connection, server, message, parts).await;
         if connection.wish(message) {
@@ -73,19 +73,19 @@ pub(crate) async fn request(
     // Requests a complete answer instead of a stream, because the list has to be filtered.
     let parts = RequestParts { streams: false, ..parts };
     let result = Box::pin(ClientCall::run(app, connection, server, message, parts)).await;
-    Box::pin(edited(app, claim, tools, result)).await
+    Box::pin(edited(app, context, tools, result)).await
 }
 
 /// Returns a cached list, as this client sees it.
 async fn known(
     app: &Arc<AppState>,
     connection: &Connection,
-    claim: RequestContext<'_>,
+    context: RequestContext<'_>,
     tools: Option<&ToolFilter>,
 ) -> Option<String> {
-    let page = lists::known(app, claim.server?, connection, claim.message).await?;
-    Some(match claim.asked().method {
-        "tools/list" => shown(app, claim, tools, &page).await.into_owned(),
+    let page = lists::known(app, context.server?, connection, context.message).await?;
+    Some(match context.asked().method {
+        "tools/list" => shown(app, context, tools, &page).await.into_owned(),
         _ => page,
     })
 }
@@ -106,12 +106,12 @@ async fn keep_wish(app: &AppState, connection: &Connection) {
 /// Filters a page of tools, and adds the session tools and the session argument.
 async fn shown<'a>(
     app: &Arc<AppState>,
-    claim: RequestContext<'_>,
+    context: RequestContext<'_>,
     tools: Option<&ToolFilter>,
     page: &'a str,
 ) -> Cow<'a, str> {
     let page = tools.map_or(page.into(), |tools| tools.filter(page));
-    app.shown(&claim, &page).await.map_or(page, Cow::Owned)
+    app.shown(&context, &page).await.map_or(page, Cow::Owned)
 }
 
 /// Sets the log level for every session of the connection. A link that is opened later gets the level then.
@@ -144,14 +144,14 @@ fn named_tool(message: &Message<'_>) -> Option<String> {
 /// Converts an answer to `tools/list` to what this client sees.
 async fn edited(
     app: &Arc<AppState>,
-    claim: RequestContext<'_>,
+    context: RequestContext<'_>,
     tools: Option<&ToolFilter>,
     outcome: CallOutcome,
 ) -> CallOutcome {
     let CallOutcome::Done(done) = outcome else { return outcome };
     let Some(answer) = Message::parse(&done.text).ok() else { return CallOutcome::Done(done) };
     let Some(result) = answer.result() else { return CallOutcome::Done(done) };
-    let page = shown(app, claim, tools, result.as_str()).await;
+    let page = shown(app, context, tools, result.as_str()).await;
     let mut edits = answer.edit();
     edits.replace(result, &page);
     let text = edits.apply().ok().map(Cow::into_owned);

@@ -14,15 +14,15 @@ use crate::{
 /// Ends the session of a call, and its state on servers.
 pub(super) async fn call(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<ToolReply, Refusal> {
-    let found = identify::current(app, claim).await?;
+    let found = identify::current(app, context).await?;
     let session = found.session.session().clone();
     drop(found);
-    let result = app.end(&session, Some(claim.label())).await;
+    let result = app.end(&session, Some(context.label())).await;
     result.map_err(|error: SessionOpenError| Refusal::of(&error, "Try again."))?;
     let id = session.id();
-    if let Err(error) = replace(app, claim, id).await {
+    if let Err(error) = replace(app, context, id).await {
         // The next call tries again to open a session.
         app.log.warn(&format!("there is no session yet after session {id}: {error}"));
     }
@@ -38,13 +38,13 @@ pub(super) async fn call(
 /// after the end, so that the new session does not exceed the limit.
 async fn replace(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     ended: SessionId,
 ) -> Result<(), SessionOpenError> {
-    let own = claim.connection.filter(|connection| connection.default_session() == ended);
+    let own = context.connection.filter(|connection| connection.default_session() == ended);
     if own.is_some() {
-        let opened = app.open(&OpenOptions::new(claim.owner.clone()), claim.label()).await?;
-        identify::lead(app, claim, &opened.session).await?;
+        let opened = app.open(&OpenOptions::new(context.owner.clone()), context.label()).await?;
+        identify::lead(app, context, &opened.session).await?;
     }
     Ok(())
 }

@@ -11,11 +11,11 @@ use crate::{
 /// Describes the session of a call.
 pub(super) async fn call(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<ToolReply, Refusal> {
-    let found = identify::current(app, claim).await?;
+    let found = identify::current(app, context).await?;
     let record = found.session.record();
-    let mut structure = result::session(&found.session, result::origin(claim, &found));
+    let mut structure = result::session(&found.session, result::origin(context, &found));
     structure["servers"] = record.attachments.keys().cloned().collect::<Vec<String>>().into();
     let name = result::name(&record).map(|name| format!(" (name: {name})")).unwrap_or_default();
     let state = structure["state"].as_str().unwrap_or_default();

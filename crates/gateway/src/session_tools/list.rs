@@ -14,20 +14,20 @@ use crate::{
 };
 
 /// Maximum number of sessions in one answer.
-const PAGE: usize = 100;
+const PAGE_SIZE: usize = 100;
 
 /// Lists the sessions of the owner, or issues a new handle for one of them.
 pub(super) async fn call(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<ToolReply, Refusal> {
-    if let Some(id) = argument(claim, "session")? {
-        return issue(app, claim, read(&id)?).await;
+    if let Some(id) = argument(context, "session")? {
+        return issue(app, context, read(&id)?).await;
     }
-    let after = argument(claim, "after")?.map(|id| read(&id)).transpose()?;
-    let page = app.sessions.list(claim.owner, after, PAGE).await;
+    let after = argument(context, "after")?.map(|id| read(&id)).transpose()?;
+    let page = app.sessions.list(context.owner, after, PAGE_SIZE).await;
     let page = page.map_err(|error| Refusal::of(&error, "Try again later."))?;
-    let more = page.len() == PAGE;
+    let more = page.len() == PAGE_SIZE;
     // No client has asked for a provisional session yet.
     let shown: Vec<&Record> = page.iter().filter(|record| !record.provisional).collect();
     let lines: Vec<String> = shown.iter().map(|record| line(record)).collect();
@@ -72,10 +72,10 @@ fn structure(record: &Record) -> Value {
 /// distinguished, so only an authenticated owner or a stdio client gets a handle.
 async fn issue(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     id: SessionId,
 ) -> Result<ToolReply, Refusal> {
-    let certain = claim.owner.issuer().is_some() || claim.front() == Front::Stdio;
+    let certain = context.owner.issuer().is_some() || context.front() == Front::Stdio;
     if !certain {
         return Err(Refusal::caller(
             "Nothing was done: a session_id is given out again only to an owner who is authenticated, or \
@@ -83,7 +83,7 @@ async fn issue(
         ));
     }
     let failed = |error| Refusal::of(&error, "The list has those that there are.");
-    let session = app.sessions.find_by_id(claim.owner, id).await.map_err(failed)?;
+    let session = app.sessions.find_by_id(context.owner, id).await.map_err(failed)?;
     let handle = app.sessions.issue_handle(&session).await.map_err(failed)?;
     let text = format!("session_id of session {id}: {}", handle.expose());
     Ok(ToolReply::new(text, json!({ "session": id.to_string(), "session_id": handle.expose() })))

@@ -56,13 +56,13 @@ impl Tool {
 }
 
 /// Returns whether a request may be a call of a session tool. This is false for most requests, and needs no lookup.
-pub(crate) fn may_be(claim: &RequestContext<'_>) -> bool {
-    claim.asked().method == "tools/call" && named(claim).is_some()
+pub(crate) fn may_be(context: &RequestContext<'_>) -> bool {
+    context.asked().method == "tools/call" && named(context).is_some()
 }
 
 /// Returns the session tool that a call may mean, and whether its name has the prefix.
-fn named(claim: &RequestContext<'_>) -> Option<(Tool, bool)> {
-    let said = claim.message.name()?.text()?;
+fn named(context: &RequestContext<'_>) -> Option<(Tool, bool)> {
+    let said = context.message.name()?.text()?;
     let (prefixed, plain) = match said.strip_prefix(PREFIX) {
         Some(plain) => (true, plain),
         None => (false, &*said),
@@ -72,49 +72,49 @@ fn named(claim: &RequestContext<'_>) -> Option<(Tool, bool)> {
 }
 
 /// Answers a call of a session tool. `None` if it is not one.
-pub(crate) async fn call(app: &Arc<AppState>, claim: RequestContext<'_>) -> Option<ReplyText> {
-    let tool = called(app, &claim).await?;
-    let call_start = CallStart { server: None, ..claim.begun() };
+pub(crate) async fn call(app: &Arc<AppState>, context: RequestContext<'_>) -> Option<ReplyText> {
+    let tool = called(app, &context).await?;
+    let call_start = CallStart { server: None, ..context.begun() };
     let mut record = CallRecord::begin(app.watch.as_ref(), call_start);
     let done = match tool {
-        Tool::Start => start::call(app, &claim).await,
-        Tool::Info => info::call(app, &claim).await,
-        Tool::End => end::call(app, &claim).await,
-        Tool::List => list::call(app, &claim).await,
-        Tool::Switch => switch::call(app, &claim).await,
+        Tool::Start => start::call(app, &context).await,
+        Tool::Info => info::call(app, &context).await,
+        Tool::End => end::call(app, &context).await,
+        Tool::List => list::call(app, &context).await,
+        Tool::Switch => switch::call(app, &context).await,
     };
     Some(match done {
         Ok(reply) => {
             reply.session().into_iter().for_each(|id| record.was_of(id));
             record.came_to(CallEnd::Ok);
-            reply.done(&claim)
+            reply.done(&context)
         }
         Err(refusal) => {
             record.came_to(CallEnd::ToolError);
-            ReplyText::new(refusal.answer(claim.asked(), claim.era()))
+            ReplyText::new(refusal.answer(context.asked(), context.era()))
         }
     })
 }
 
 /// Returns the session tool that is called.
-async fn called(app: &Arc<AppState>, claim: &RequestContext<'_>) -> Option<Tool> {
-    if claim.asked().method != "tools/call" {
+async fn called(app: &Arc<AppState>, context: &RequestContext<'_>) -> Option<Tool> {
+    if context.asked().method != "tools/call" {
         return None;
     }
-    let (tool, prefixed) = named(claim)?;
+    let (tool, prefixed) = named(context)?;
     // If parsers can read the name differently, the server has to refuse it.
-    claim.message.params()?.find_unique(&["name"]).ok()?;
+    context.message.params()?.find_unique(&["name"]).ok()?;
     let chosen = app.identify.configured.session_tools;
-    if !app.shows_tools(claim) || !tool.is_for(chosen, claim.front()) {
+    if !app.shows_tools(context) || !tool.is_for(chosen, context.front()) {
         return None;
     }
-    let view = app.tool_view(claim).await?;
+    let view = app.tool_view(context).await?;
     (view.kept && view.prefixed == prefixed).then_some(tool)
 }
 
 /// Returns a string argument of a call, or `None` if it is absent or empty.
-fn argument(claim: &RequestContext<'_>, name: &str) -> Result<Option<String>, Refusal> {
-    let said = claim.message.params().and_then(|params| params.find(&["arguments", name]));
+fn argument(context: &RequestContext<'_>, name: &str) -> Result<Option<String>, Refusal> {
+    let said = context.message.params().and_then(|params| params.find(&["arguments", name]));
     let Some(said) = said.filter(|said| !said.is_null()) else { return Ok(None) };
     match said.text() {
         Some(text) => Ok((!text.is_empty()).then(|| text.into_owned())),

@@ -30,12 +30,12 @@ impl ToolReply {
     }
 
     /// Builds the answer to a call.
-    pub(super) fn done(self, claim: &RequestContext<'_>) -> ReplyText {
-        let kind = reply::kind_of_result(claim.era());
+    pub(super) fn done(self, context: &RequestContext<'_>) -> ReplyText {
+        let kind = reply::kind_of_result(context.era());
         let content = json!([{ "type": "text", "text": self.text }]);
         let result =
             format!(r#"{{{kind}"content":{content},"structuredContent":{}}}"#, self.structure);
-        ReplyText { text: reply::result(claim.asked().id, &result).into(), then: self.then }
+        ReplyText { text: reply::result(context.asked().id, &result).into(), then: self.then }
     }
 }
 
@@ -69,8 +69,8 @@ pub(super) fn name(record: &Record) -> Option<&str> {
 
 /// Returns whether the state that a client remembers can still be valid on the server of its request. A loss on
 /// another server is reported there.
-pub(super) fn origin(claim: &RequestContext<'_>, found: &FoundSession) -> Origin {
-    let lost = match claim.server {
+pub(super) fn origin(context: &RequestContext<'_>, found: &FoundSession) -> Origin {
+    let lost = match context.server {
         Some(server) => found.session.unacknowledged_loss_on(server.name()),
         None => found.session.latest_unacknowledged_loss(),
     };
@@ -84,12 +84,12 @@ pub(super) fn origin(claim: &RequestContext<'_>, found: &FoundSession) -> Origin
 /// Acknowledges a loss when the answer that reports it has been written: on the server of the request, or on all.
 pub(super) fn told(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
     session: &Arc<Session>,
 ) -> AfterWrite {
     let (app, session) = (app.clone(), session.clone());
     let record = session.record();
-    let servers: Vec<String> = match claim.server {
+    let servers: Vec<String> = match context.server {
         Some(server) => vec![server.name().to_owned()],
         None => app.servers.keys().cloned().collect(),
     };

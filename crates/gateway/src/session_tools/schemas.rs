@@ -9,9 +9,13 @@ use crate::{
 };
 
 /// Returns the session tools of this client, as JSON separated by commas.
-pub(crate) fn listed(rules: &IdentifyRules, claim: &RequestContext<'_>, prefixed: bool) -> String {
+pub(crate) fn listed(
+    rules: &IdentifyRules,
+    context: &RequestContext<'_>,
+    prefixed: bool,
+) -> String {
     let chosen = rules.configured.session_tools;
-    let own = TOOLS.into_iter().filter(|(_, tool)| tool.is_for(chosen, claim.front()));
+    let own = TOOLS.into_iter().filter(|(_, tool)| tool.is_for(chosen, context.front()));
     let own = own.map(|(plain, tool)| described(rules, tool, &name(plain, prefixed)).to_string());
     own.collect::<Vec<String>>().join(",")
 }

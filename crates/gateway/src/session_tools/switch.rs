@@ -13,17 +13,17 @@ use crate::{
 /// Changes the default session of the connection. The change is stored before the answer is sent.
 pub(super) async fn call(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<ToolReply, Refusal> {
     let missing = || {
         let sentence = "Nothing was switched: `session_id` must be a session id (`sp_…`), or `key:` and a name.";
         Refusal::caller(sentence)
     };
-    argument(claim, ARGUMENT)?.ok_or_else(missing)?;
-    let found = identify::named(app, claim, true).await?.found.ok_or_else(missing)?;
-    let change = identify::lead(app, claim, &found.session).await;
+    argument(context, ARGUMENT)?.ok_or_else(missing)?;
+    let found = identify::named(app, context, true).await?.found.ok_or_else(missing)?;
+    let change = identify::lead(app, context, &found.session).await;
     change.map_err(|error| Refusal::of(&error, "Try again."))?;
-    let structure = result::session(&found.session, result::origin(claim, &found));
+    let structure = result::session(&found.session, result::origin(context, &found));
     let text = format!(
         "Calls on this connection that name no session go to session {} now.",
         found.session.id()

@@ -44,7 +44,7 @@ use crate::{
 const TAKEOVER: Duration = Duration::from_secs(40);
 
 /// Poll interval of that wait.
-const PAUSE: Duration = Duration::from_millis(250);
+const TAKEOVER_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Application state: the servers, the sessions, the links and the connections of clients.
 ///
@@ -250,8 +250,8 @@ impl AppState {
         loop {
             match attempt().await {
                 Err(SessionOpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
-                    tokio::time::sleep(PAUSE).await;
-                    waited += PAUSE;
+                    tokio::time::sleep(TAKEOVER_POLL_INTERVAL).await;
+                    waited += TAKEOVER_POLL_INTERVAL;
                 }
                 found => return found,
             }

@@ -15,10 +15,10 @@ use futures_util::future::join_all;
 
 /// Time to wait for a server that was never reached. Later requests go on without it, and listening clients are
 /// notified when it becomes available.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PROFILE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Minimum time to look up a profile that is already known.
-const LOOK: Duration = Duration::from_millis(250);
+const CACHED_PROFILE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// All servers, sorted by name.
 #[derive(Debug, Default)]
@@ -158,7 +158,9 @@ impl Absences {
     fn stream_after(&self, server: &str, now: Instant) -> Duration {
         let mut all = self.lock();
         let asked = all.entry(server.to_owned()).or_default().asked.get_or_insert(now);
-        PATIENCE.saturating_sub(now.saturating_duration_since(*asked)).max(LOOK)
+        PROFILE_TIMEOUT
+            .saturating_sub(now.saturating_duration_since(*asked))
+            .max(CACHED_PROFILE_TIMEOUT)
     }
 
     /// Marks a server as watched. Returns whether the caller has to wait for it in the background.
@@ -193,17 +195,17 @@ mod tests {
     #[test]
     fn callers_share_the_wait_for_one_attempt() {
         let (absences, now) = (Absences::default(), Instant::now());
-        assert_eq!(absences.stream_after("a", now), PATIENCE);
-        let later = now + PATIENCE * 2;
-        assert_eq!(absences.stream_after("a", now + PATIENCE / 2), PATIENCE / 2);
-        assert_eq!(absences.stream_after("a", later), LOOK);
-        assert_eq!(absences.stream_after("b", later), PATIENCE);
+        assert_eq!(absences.stream_after("a", now), PROFILE_TIMEOUT);
+        let later = now + PROFILE_TIMEOUT * 2;
+        assert_eq!(absences.stream_after("a", now + PROFILE_TIMEOUT / 2), PROFILE_TIMEOUT / 2);
+        assert_eq!(absences.stream_after("a", later), CACHED_PROFILE_TIMEOUT);
+        assert_eq!(absences.stream_after("b", later), PROFILE_TIMEOUT);
         assert!(absences.watch("a") && !absences.watch("a"));
         assert!(absences.failed("a", Some("broken")) && !absences.failed("a", Some("broken")));
         assert!(!absences.failed("a", None));
         assert_eq!(
             absences.stream_after("a", later),
-            PATIENCE,
+            PROFILE_TIMEOUT,
             "the next attempt is waited for again"
         );
         assert!(absences.over("a") && !absences.over("a"));

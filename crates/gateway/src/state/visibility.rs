@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Number of filtered states that are kept before unused ones are dropped.
-const KEPT: usize = 256;
+const MAX_CACHED_VIEWS: usize = 256;
 
 /// Filtered states by the visibility of the restricted servers, in the order of their names.
 type Known = HashMap<Box<[bool]>, Arc<AppState>>;
@@ -74,7 +74,7 @@ impl AppState {
             return Some(known.clone());
         }
         let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KEPT {
+        if known.len() >= MAX_CACHED_VIEWS {
             // Clients of the HTTP+SSE transport hold their state by a weak reference.
             known.retain(|_, it| Arc::strong_count(it) > 1 || Arc::weak_count(it) > 0);
         }

@@ -6,7 +6,11 @@ use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::Events, processes, program};
-use tokio::time::Instant;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::Instant,
+};
 
 use super::{
     Somebody,
@@ -246,6 +250,39 @@ async fn removing_a_token_ends_its_streams() {
         assert_eq!(answer.status, 401, "{:?}", open.kind);
     }
     cancelled(&gateway, &bob, 2).await;
+    drop(gateway);
+    gone(&mark).await;
+}
+
+/// A request is authenticated again when its body is there: the token was removed since the head was read.
+#[tokio::test]
+async fn body_that_comes_after_its_token_was_removed_is_refused() {
+    let mark = mark("streams-body");
+    let ((ann, hash), (_, bobs)) = (token("ann"), token("bob"));
+    let auth = json!({ "auth": { "tokens": { "ann": hash, "bob": bobs } } });
+    let gateway = Gateway::with(servers(&mark), auth).await;
+    let host = gateway.url.trim_start_matches("http://").to_owned();
+    let body = legacy("ping", &json!({}));
+    let head = format!(
+        "POST /mcp/old HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {ann}\r\n\
+         content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+         expect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut socket = TcpStream::connect(&host).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    // The gateway has authenticated the head when it asks for the body.
+    let mut interim = [0; 25];
+    socket.read_exact(&mut interim).await.unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    reconfigure(&gateway, |all| {
+        all["stayput"]["auth"]["tokens"].as_object_mut().unwrap().remove("ann").unwrap();
+    })
+    .await;
+    socket.write_all(body.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    socket.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 401");
     drop(gateway);
     gone(&mark).await;
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Timeout of an answer, far above its usual time.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Statuses that a gateway may answer to any request: a client error, or the limit of sessions.
 const FAULTS: [u16; 15] =
@@ -181,7 +181,7 @@ fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
 fn status(address: &str, request: &Request) -> Option<u16> {
     let Request { bytes, whole } = request;
     let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
     // A gateway that refuses a request early need not read all of it.
     let _ = socket.write_all(bytes);
     if !whole {
@@ -308,7 +308,7 @@ pub fn connect(address: &str) -> String {
         body.len()
     );
     let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
     socket.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use stayput_wire::{Code, Message, MessageKind, Raw};
 
 /// Answers up to this size are copied to replace the id.
-const SMALL: usize = 4 << 10;
+const MAX_COPIED_ANSWER: usize = 4 << 10;
 
 /// Answer of a server, with the id of the caller. All other bytes are as the server wrote them.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ impl Answer {
         }
         let text = match text {
             // Edit a large text in place. Copying a small one is faster than growing it.
-            Cow::Owned(mut text) if text.len() > SMALL || id.len() <= was.len() => {
+            Cow::Owned(mut text) if text.len() > MAX_COPIED_ANSWER || id.len() <= was.len() => {
                 text.splice(was, id.bytes());
                 text
             }

@@ -14,10 +14,10 @@ use super::{CallError, Declares, Flight};
 use crate::Loss;
 
 /// A table that held more calls than this is freed when it becomes empty.
-const KEPT: usize = 64;
+const MAX_KEPT_CAPACITY: usize = 64;
 
 /// Time for which the server may still work on a call that was given up.
-const LEFT: Duration = Duration::from_secs(60);
+const ABANDONED_CALL_TTL: Duration = Duration::from_secs(60);
 
 type Questions = Vec<Question>;
 
@@ -87,7 +87,7 @@ impl Pending {
     pub(crate) fn give_up(&mut self, number: u64, note: bool) -> Option<Arc<Flight>> {
         let flight = self.take(number)?;
         if note && !flight.listens() {
-            let until = Instant::now() + LEFT.min(flight.limit);
+            let until = Instant::now() + ABANDONED_CALL_TTL;
             self.left.get_or_insert_default().push((number, until));
         }
         Some(flight)
@@ -265,7 +265,7 @@ impl Calls {
 
     /// Frees a map that has grown large.
     fn rest(&mut self) {
-        self.others.take_if(|others| others.capacity() > KEPT);
+        self.others.take_if(|others| others.capacity() > MAX_KEPT_CAPACITY);
     }
 }
 

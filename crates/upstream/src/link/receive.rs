@@ -113,7 +113,9 @@ impl Core {
         let number = match (message.id(), via) {
             (Some(id), Via::Link) => id.number(),
             (Some(id), Via::Call(own)) => id.number().filter(|number| *number == own),
-            // Error for a message that the server could not read. It is assigned to the only call in flight.
+            // Error for a message that the server could not read. It is assigned to the only call in flight, but not on a
+            // shared link, where another client may have sent that message.
+            (None, Via::Link) if self.shared => None,
             (None, Via::Link) => lock(&self.pending).only(),
             (None, Via::Call(own)) => Some(own),
         };

@@ -8,7 +8,7 @@ use super::{Links, all_gone, leaving, slot::PoolEntry};
 use crate::{LinkKey, LossReason, Server, flag::Trace};
 
 /// Interval at which links are checked for calls in flight.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Links to a server that is being replaced. A link to its replacement is opened after these have ended;
 /// [`Retiring::run`] ends them.
@@ -82,7 +82,7 @@ impl Retiring {
             }
             // Drop the guards of ended links now, so that their successors need not wait for the slower ones.
             ended.retain(|(leaving, _)| !leaving.is_gone());
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         for (leaving, trace) in ended {
             leaving.gone().await;

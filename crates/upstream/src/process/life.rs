@@ -272,7 +272,8 @@ impl Life {
     }
 }
 
-/// Ends a child step by step. Dropped before it is done, it kills the child.
+/// Shutdown of a child in steps: closes its standard input, sends TERM, then KILL. Dropped before it is done, it kills
+/// the child.
 #[derive(Debug)]
 struct Ending {
     life: Arc<Life>,

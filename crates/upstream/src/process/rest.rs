@@ -20,7 +20,7 @@ const ROUNDS: u32 = 120;
 const LOOKS: u32 = 4;
 
 /// Longest pause between two rounds.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Set of processes that is searched for leftovers.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ pub(super) fn clear(
             return;
         }
         thread::sleep(pause);
-        pause = PAUSE.min(pause * 2);
+        pause = POLL_INTERVAL.min(pause * 2);
         between();
     }
 }

@@ -45,7 +45,7 @@ use super::{
 const LOOKS: u32 = 50;
 
 /// Longest pause between two rounds of KILL.
-const PAUSE: Duration = Duration::from_millis(200);
+const KILL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the warden until its socket, which is its standard input, has ended and no process below it lives.
 ///
@@ -245,7 +245,7 @@ impl Warden {
                 seen.signal(Signal::KILL);
             }
             thread::sleep(pause);
-            pause = PAUSE.min(pause * 2);
+            pause = KILL_INTERVAL.min(pause * 2);
             reap_all();
         }
         let marks: HashSet<String> = self.wards.into_values().map(|ward| ward.mark).collect();

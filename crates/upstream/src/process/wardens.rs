@@ -32,7 +32,7 @@ const LOOKS: u32 = 500;
 
 /// Time that a warden may take to end a child; it ends children one after the other. A warden that takes longer
 /// is stopped or starved, and its processes are then killed without it.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Command that runs the warden: a program whose main function calls [`warden_main`](super::warden_main) when
 /// it gets these arguments. The warden inherits our environment.
@@ -196,7 +196,7 @@ impl ChildControl for WardenGrip {
     }
 
     async fn reap(self: Arc<Self>, claim: Claim) -> Reaped {
-        let reaped = timeout(ANSWER, self.line.reap(self.number)).await.map_err(|_| ());
+        let reaped = timeout(ANSWER_TIMEOUT, self.line.reap(self.number)).await.map_err(|_| ());
         let reaped = reaped.and_then(|reaped| reaped.map_err(|_| ()));
         let leftovers = reaped.unwrap_or(0);
         // The warden saw the tree at the last moment; `claim` holds the tree from before.

@@ -19,7 +19,7 @@ use crate::{
 const ATTEMPTS: u32 = 6;
 
 /// Pause before a stream is resumed, if the server names none.
-const PAUSE: Duration = Duration::from_millis(500);
+const RESUME_DELAY: Duration = Duration::from_millis(500);
 
 /// Shortest and longest pause that a server may name: a longer one is never wanted, and a shorter one is a busy
 /// loop.
@@ -66,7 +66,7 @@ pub(super) async fn follow(
 }
 
 fn pause(events: &Events, barren: u32) -> Duration {
-    let pause = events.retry().unwrap_or(PAUSE * barren.max(1));
+    let pause = events.retry().unwrap_or(RESUME_DELAY * barren.max(1));
     pause.clamp(*PAUSES.start(), *PAUSES.end())
 }
 

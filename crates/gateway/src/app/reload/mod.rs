@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Time that calls may still take at a server whose configuration changed, unless the configuration sets another one.
-const DRAIN: Duration = Duration::from_secs(30);
+const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 
 /// Configuration file and the command line options that override it.
 #[derive(Clone)]
@@ -190,7 +190,7 @@ impl ConfigReader {
             number: before.number + 1,
             ..before.with_servers(server_set)
         });
-        let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DRAIN));
+        let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DEFAULT_DRAIN));
         before.latest.set(app.clone());
         // Open streams check their access by themselves.
         app.recheck_listeners();

@@ -44,7 +44,7 @@ impl ModernRequest<'_> {
     }
 
     /// Builds the context that identifies the session.
-    pub(crate) fn claim(&self) -> RequestContext<'_> {
+    pub(crate) fn context(&self) -> RequestContext<'_> {
         RequestContext {
             owner: &self.owner,
             claims: self.claims,

@@ -25,7 +25,7 @@ use crate::{
 /// Runs a request that depends on the state of a session. If cookies are enabled, the response sets one.
 pub(crate) async fn call(request: &ModernRequest<'_>, profile: &Arc<Profile>) -> Response<Reply> {
     let (app, headers) = (request.app, request.headers);
-    let choice = identify::which(app, request.claim()).await;
+    let choice = identify::which(app, request.context()).await;
     let (mut response, cookie) = match choice {
         SessionChoice::Answer(text) => {
             request.note(None, CallEnd::NoSession);

@@ -7,10 +7,10 @@ use http::{HeaderName, HeaderValue, Method, header};
 use serde_json::{Value, json};
 use stayput_wire::{header as mcp, sse::Decoder};
 
-use super::{LIMIT, RemoteError, Said, Way};
+use super::{MAX_ANSWER_BYTES, RemoteError, Said, Way};
 
 /// Timeout of a request: the maximum time of a call, plus a margin.
-const PATIENCE: Duration = Duration::from_secs(3_900);
+const CALL_TIMEOUT: Duration = Duration::from_secs(3_900);
 
 /// Version with sessions. Without a named session the state of this client ends with its connection.
 const VERSION: &str = "2025-11-25";
@@ -77,7 +77,7 @@ impl<'a> Connection<'a> {
 
     async fn send(&self, method: Method, body: String) -> Result<Said, RemoteError> {
         let target = (method, &*self.path);
-        self.way.ask(target, &self.headers, Bytes::from(body), PATIENCE).await
+        self.way.ask(target, &self.headers, Bytes::from(body), CALL_TIMEOUT).await
     }
 }
 
@@ -86,7 +86,7 @@ fn answer(said: &Said, id: u64) -> Result<Value, RemoteError> {
     let kind = said.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
     let mut messages: Vec<Value> = Vec::new();
     if kind.is_some_and(|kind| kind.starts_with(mcp::EVENT_STREAM)) {
-        let (mut decoder, mut rest) = (Decoder::new(LIMIT), &said.body[..]);
+        let (mut decoder, mut rest) = (Decoder::new(MAX_ANSWER_BYTES), &said.body[..]);
         while let Some(event) = decoder.next_event(&mut rest) {
             let event = event.map_err(|error| RemoteError::Strange(error.to_string()))?;
             messages.extend(serde_json::from_slice(event.data()).ok());

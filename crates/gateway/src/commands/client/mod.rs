@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Maximum size of an answer.
-const LIMIT: usize = 64 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Address of a gateway.
 pub(crate) enum Way {
@@ -183,7 +183,7 @@ async fn over_http(client: &Client, request: upstream::Request) -> Result<Said, 
     let broken = |error: upstream::HttpError| RemoteError::Broken(error.to_string());
     let upstream::Response { status, headers, body } =
         client.send(request).await.map_err(broken)?;
-    Ok(Said { status, headers, body: body.collect(LIMIT).await.map_err(broken)? })
+    Ok(Said { status, headers, body: body.collect(MAX_ANSWER_BYTES).await.map_err(broken)? })
 }
 
 async fn over_socket(
@@ -209,7 +209,7 @@ async fn over_socket(
     request.headers_mut().extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
     let answer = sender.send_request(request).await.map_err(broken)?;
     let (head, body) = answer.into_parts();
-    let body = http_body_util::Limited::new(body, LIMIT).collect().await;
+    let body = http_body_util::Limited::new(body, MAX_ANSWER_BYTES).collect().await;
     let body = body.map_err(|error| RemoteError::Broken(error.to_string()))?.to_bytes();
     connection.abort();
     Ok(Said { status: head.status, headers: head.headers, body })

@@ -16,10 +16,10 @@ use crate::{
 };
 
 /// Timeout of a request.
-const LIMIT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of sessions per request.
-const PAGE: usize = 200;
+const PAGE_SIZE: usize = 200;
 
 const HEADINGS: [&str; 11] = [
     "ID",
@@ -60,12 +60,12 @@ pub(crate) async fn run(
 }
 
 async fn ask(way: &Way, method: Method, path: &str) -> Result<super::Said, RemoteError> {
-    way.ask((method, path), &[], Bytes::new(), LIMIT).await
+    way.ask((method, path), &[], Bytes::new(), REQUEST_TIMEOUT).await
 }
 
 /// Returns all sessions that match the filter, page by page.
 async fn all(way: &Way, filter: &Filter, memory: bool) -> Result<Vec<Value>, RemoteError> {
-    let mut query = format!("limit={PAGE}&memory={memory}");
+    let mut query = format!("limit={PAGE_SIZE}&memory={memory}");
     let wanted = [("owner", &filter.owner), ("server", &filter.server), ("state", &filter.state)];
     for (name, value) in wanted {
         if let Some(value) = value {

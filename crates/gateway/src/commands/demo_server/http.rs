@@ -32,7 +32,7 @@ const PATH: &str = "/mcp";
 const CONNECTIONS: usize = 256;
 
 /// Pause after a failed accept, such as when there are too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 type Reply = Response<Full<Bytes>>;
 
@@ -75,7 +75,7 @@ impl Server {
                 Ok((socket, _)) => {
                     connections.spawn(connection(self.front.clone(), socket));
                 }
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await,
             }
         }
     }

@@ -14,7 +14,7 @@ use stayput_wire::Version;
 use super::{answer::Peer, error::DemoError, notebook::Notebook};
 
 /// Maximum number of sessions. Beyond it the least recently used one is removed.
-const LIMIT: usize = 1_000;
+const MAX_SESSIONS: usize = 1_000;
 
 /// All sessions by id, and the file they are stored in.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Sessions {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        if self.open.len() >= LIMIT {
+        if self.open.len() >= MAX_SESSIONS {
             let oldest = self.open.iter().min_by_key(|(_, session)| session.used);
             let oldest = oldest.map(|(id, _)| id.clone());
             oldest.and_then(|id| self.open.remove(&id));

@@ -20,15 +20,15 @@ use crate::{
 };
 
 /// Timeout of the whole search.
-const LIMIT: Duration = Duration::from_secs(60);
+const REACH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time to wait for a holder that is likely to restart, before a daemon is started.
 const RESTART: Duration = Duration::from_secs(10);
 
 /// Timeout of an answer of the holder.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum size of the daemon's log.
 const LOG_LIMIT: u64 = 1 << 20;
@@ -74,15 +74,15 @@ impl Way {
     /// Connects to the holder, or starts one.
     pub(super) async fn reach(&self) -> Result<Holder, ReachError> {
         let begun = Instant::now();
-        while begun.elapsed() < LIMIT {
+        while begun.elapsed() < REACH_TIMEOUT {
             if let Some(holder) = self.found().await? {
                 return Ok(holder);
             }
             if self.lasting && begun.elapsed() < RESTART {
-                tokio::time::sleep(5 * PAUSE).await;
+                tokio::time::sleep(5 * POLL_INTERVAL).await;
                 continue;
             }
-            if let Some(holder) = self.started(begun + LIMIT).await? {
+            if let Some(holder) = self.started(begun + REACH_TIMEOUT).await? {
                 return Ok(holder);
             }
         }
@@ -97,7 +97,7 @@ impl Way {
             Err(error) if is_final(&error) => return Err(self.failed(error)),
             // There is no holder, or it is about to exit.
             Err(_) => {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 return Ok(None);
             }
         };
@@ -107,11 +107,11 @@ impl Way {
         if to.write_all(&hello).await.is_err() {
             return Ok(None);
         }
-        let answer = tokio::time::timeout(ANSWER, said.next()).await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, said.next()).await;
         let answer = answer.map_err(|_| ReachError::Silent(self.data.clone()))?;
         // The holder was about to exit.
         let Some(Ok(answer)) = answer else {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             return Ok(None);
         };
         let welcome = serde_json::from_slice::<Welcome>(&answer).ok();
@@ -133,7 +133,7 @@ impl Way {
             match lock.try_lock() {
                 Ok(()) => break,
                 Err(fs::TryLockError::WouldBlock) if Instant::now() < until => {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Err(fs::TryLockError::WouldBlock) => return Ok(None),
                 Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
@@ -177,7 +177,7 @@ impl Way {
         let mut said = String::new();
         if let Some(stdout) = child.stdout.take() {
             let mut stdout = BufReader::new(stdout);
-            let _ = tokio::time::timeout(ANSWER, stdout.read_line(&mut said)).await;
+            let _ = tokio::time::timeout(ANSWER_TIMEOUT, stdout.read_line(&mut said)).await;
         }
         child.wait().await?;
         Ok(said.trim().to_owned())

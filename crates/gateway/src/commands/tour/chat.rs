@@ -10,7 +10,7 @@ use stayput_wire::meta;
 use super::Seen;
 
 /// Timeout of a call: longer than any call of the tour takes, and short enough to wait for.
-const LIMIT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Conversation with one server. The server sees each one as a client of its own, unless it is shared.
 pub(super) struct Chat {
@@ -91,7 +91,7 @@ impl Chat {
 }
 
 fn options() -> CallOptions {
-    CallOptions { limit: Some(LIMIT), ..CallOptions::default() }
+    CallOptions { limit: Some(REQUEST_TIMEOUT), ..CallOptions::default() }
 }
 
 async fn answer(tool: &str, call: Call) -> Seen<Said> {

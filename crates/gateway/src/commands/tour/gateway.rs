@@ -17,7 +17,7 @@ use tokio::{
 use super::Seen;
 
 /// Timeout of the start and of the stop.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Running gateway. Dropping it kills it, and its warden ends the processes it started.
 pub(super) struct Gateway {
@@ -43,9 +43,9 @@ impl Gateway {
             return Err("the gateway ended at once".to_owned());
         };
         let mut lines = BufReader::new(stderr).lines();
-        let address = tokio::time::timeout(PATIENCE, listening(&mut lines)).await;
+        let address = tokio::time::timeout(START_TIMEOUT, listening(&mut lines)).await;
         let address =
-            address.map_err(|_| format!("the gateway said nothing for {PATIENCE:?}"))??;
+            address.map_err(|_| format!("the gateway said nothing for {START_TIMEOUT:?}"))??;
         let stderr_tail = Arc::default();
         Handle::current().spawn(drain(lines, Arc::clone(&stderr_tail)));
         Ok(Self { child, pid, address, stderr_tail })
@@ -63,7 +63,7 @@ impl Gateway {
     /// Stops it gracefully.
     pub(super) async fn stop(mut self) {
         drop(self.child.stdin.take());
-        if tokio::time::timeout(PATIENCE, self.child.wait()).await.is_err() {
+        if tokio::time::timeout(START_TIMEOUT, self.child.wait()).await.is_err() {
             let _ = self.child.kill().await;
         }
     }

@@ -22,7 +22,7 @@ const EMPTY: &str = "There are no notes.";
 const AT_ONCE: usize = 50;
 
 /// Timeout of an expected event.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs all steps.
 pub(super) async fn play(world: &mut World, teller: &mut Reporter) -> Seen<()> {
@@ -161,7 +161,7 @@ fn servers(world: &World) -> Seen<usize> {
 /// Waits until each chat can reach the new gateway. The old connections are dead, and a ping, which is safe to repeat,
 /// detects that.
 async fn reconnect(chats: &[&Chat]) -> Seen<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + STEP_TIMEOUT;
     for chat in chats {
         while let Err(problem) = chat.ping().await {
             expect(Instant::now() < end, || format!("the gateway cannot be reached: {problem}"))?;
@@ -174,7 +174,7 @@ async fn reconnect(chats: &[&Chat]) -> Seen<()> {
 /// Calls until the loss is no longer reported. The acknowledgement is stored after the answer that reports the loss, so
 /// the loss may be reported once more.
 async fn after_the_loss(chat: &Chat) -> Seen<String> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + STEP_TIMEOUT;
     loop {
         let said = chat.call("count", json!({})).await?;
         if !said.lost {
@@ -187,9 +187,9 @@ async fn after_the_loss(chat: &Chat) -> Seen<String> {
 
 /// Waits until a condition holds.
 async fn until(is_so: impl Fn() -> bool, otherwise: &str) -> Seen<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + STEP_TIMEOUT;
     while !is_so() {
-        expect(Instant::now() < end, || format!("{otherwise}, even after {PATIENCE:?}"))?;
+        expect(Instant::now() < end, || format!("{otherwise}, even after {STEP_TIMEOUT:?}"))?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())

@@ -62,7 +62,7 @@ fn server_errors_name_their_place() {
         (r#"{"command": ""}"#, "mcpServers.it: the command is empty"),
         (r#"{"url": "ftp://h/"}"#, "mcpServers.it: its URL cannot be used"),
         (r#"{"command": "x", "args": ["${session.dri}"]}"#, "argument 1 has the unknown"),
-        (r#"{"command": "x", "command": "y"}"#, "3:26: mcpServers.it.command: this key stands"),
+        (r#"{"command": "x", "command": "y"}"#, "3:26: mcpServers.it.command: this key is here"),
         (r#""x""#, "mcpServers.it: this must be an object"),
         (r#"{"command": "x", "stayput": {"era": "new"}}"#, "stayput.era: unknown value"),
         (r#"{"command": "x", "stayput": {"timeout": "soon"}}"#, "timeout: this must be a time"),

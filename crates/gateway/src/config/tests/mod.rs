@@ -192,11 +192,7 @@ fn identification_settings_are_read() {
     let header = CustomSource::Header(http::HeaderName::from_static("x-chat-id"));
     assert_eq!(
         carriers.also,
-        [
-            header,
-            CustomSource::Meta("chat".into()),
-            CustomSource::RequestContext("conversation".into())
-        ]
+        [header, CustomSource::Meta("chat".into()), CustomSource::Claim("conversation".into())]
     );
     assert_eq!(hints.0, ["vscode"]);
     assert_eq!((unidentified, session_tools), (Unidentified::Mint, SessionTools::All));

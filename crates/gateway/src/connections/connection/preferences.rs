@@ -11,7 +11,7 @@ use super::Connection;
 const SUBSCRIPTIONS: usize = 1_000;
 
 /// Largest number of bytes of a client's preferences. They are kept as long as the session.
-const BYTES: usize = 256 << 10;
+const MAX_PREFERENCE_BYTES: usize = 256 << 10;
 
 /// Preferences of a client that apply to every link. They are stored with the connection.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl Connection {
         let mut under_way = self.under_way();
         let wishes = &mut under_way.rare().wishes;
         let more = params.as_str().len() + uri.as_ref().map_or(0, String::len);
-        if method != Some("resources/unsubscribe") && wishes.size() + more > BYTES {
+        if method != Some("resources/unsubscribe") && wishes.size() + more > MAX_PREFERENCE_BYTES {
             return false;
         }
         match (method, uri) {
@@ -103,7 +103,7 @@ impl Connection {
         let mut under_way = self.under_way();
         let subscribed = &mut under_way.rare().subscribed;
         let size: usize = subscribed.iter().map(|(_, uri)| uri.len()).sum();
-        if subscribed.len() < SUBSCRIPTIONS && size + uri.len() <= BYTES {
+        if subscribed.len() < SUBSCRIPTIONS && size + uri.len() <= MAX_PREFERENCE_BYTES {
             subscribed.insert((place, uri));
         }
     }
@@ -149,6 +149,6 @@ mod tests {
         assert!(!record("logging/setLevel", &long(0)));
         assert!(record("resources/unsubscribe", &long(0)));
         assert!(record("resources/subscribe", &long(9)));
-        assert!(connection.wishes().size() <= BYTES);
+        assert!(connection.wishes().size() <= MAX_PREFERENCE_BYTES);
     }
 }

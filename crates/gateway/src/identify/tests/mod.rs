@@ -190,7 +190,7 @@ impl World {
     pub(crate) async fn ask(&self, request: &Request) -> Answer {
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        match which(&self.app, self.claim(request, &message)).await {
+        match which(&self.app, self.context(request, &message)).await {
             SessionChoice::Session { session, origin, text, given, fleeting } => {
                 let given = given.map(|handle| handle.expose().to_owned());
                 let text = text.map(|rest| rest.text().to_owned());
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    pub(crate) fn claim<'a>(
+    pub(crate) fn context<'a>(
         &'a self,
         request: &'a Request,
         message: &'a Message<'a>,

@@ -8,7 +8,7 @@ async fn called(world: &World, owner: &Owner, tool: &str, arguments: Value) -> O
     request.params = json!({ "name": tool, "arguments": arguments });
     let text = request.to_text();
     let message = Message::parse(text.as_bytes()).unwrap();
-    let done = session_tools::call(&world.app, world.claim(&request, &message)).await?;
+    let done = session_tools::call(&world.app, world.context(&request, &message)).await?;
     let answer: Value = serde_json::from_slice(&done.text).unwrap();
     if let Some(then) = done.then {
         then();
@@ -140,7 +140,7 @@ async fn session_start_returns_the_session_of_the_hint() {
     request.params["name"] = "session_start".into();
     let text = request.to_text();
     let message = Message::parse(text.as_bytes()).unwrap();
-    let done = session_tools::call(&world.app, world.claim(&request, &message)).await.unwrap();
+    let done = session_tools::call(&world.app, world.context(&request, &message)).await.unwrap();
     let answer: Value = serde_json::from_slice(&done.text).unwrap();
     assert_eq!(answer["result"]["structuredContent"]["session"], id.to_string());
 }
@@ -181,7 +181,7 @@ async fn tool_list_includes_the_session_tools_once() {
         (request.method, request.params) = ("tools/list", json!({ "cursor": cursor }));
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        let shown = world.app.shown(&world.claim(&request, &message), page).await?;
+        let shown = world.app.shown(&world.context(&request, &message), page).await?;
         assert!(shown.ends_with(r#","n":1.10}"#), "{shown}");
         Some(serde_json::from_str::<Value>(&shown).unwrap()["tools"].as_array().unwrap().clone())
     };

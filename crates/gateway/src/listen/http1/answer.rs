@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Largest body, in bytes, that is written together with its head in one call.
-const SMALL: usize = 16 << 10;
+const MAX_COPIED_BODY: usize = 16 << 10;
 
 /// Number of bytes of a stream that are buffered for one write.
 const PIECE: usize = 64 << 10;
@@ -31,7 +31,7 @@ const STALLED: Duration = Duration::from_secs(120);
 
 thread_local! {
     /// Write buffer, shared by all connections of a thread.
-    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(SMALL + 1024));
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(MAX_COPIED_BODY + 1024));
 }
 
 /// Options for writing one response.
@@ -116,7 +116,7 @@ impl Rest {
         if manner.head_only {
             body.clear();
         }
-        let small = body.len() <= SMALL;
+        let small = body.len() <= MAX_COPIED_BODY;
         let begun = poll_fn(|cx| {
             SCRATCH.with_borrow_mut(|out| {
                 out.clear();
@@ -328,7 +328,7 @@ mod tests {
             let flag = ran.clone();
             let then: AfterWrite = Box::new(move || flag.store(true, Ordering::Relaxed));
             let answer = reply::message_then("{}", Some(then));
-            let mut conn = Conn::new(socket, STALLED, SMALL);
+            let mut conn = Conn::new(socket, STALLED, MAX_COPIED_BODY);
             let manner = Manner { keep: true, modern: true, head_only: false };
             assert_eq!(write(&mut conn, answer, manner).await.is_ok(), stays);
             assert_eq!(ran.load(Ordering::Relaxed), stays);

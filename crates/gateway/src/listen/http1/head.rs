@@ -1,4 +1,4 @@
-//! Head of a request: request line and headers.
+//! Parser of the HTTP/1.1 request head: request line and headers.
 
 use std::{borrow::Cow, mem::MaybeUninit, ops::Range};
 
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header::
 use crate::identify::header_names;
 
 /// Largest number of headers.
-const MOST: usize = 100;
+const MAX_HEADERS: usize = 100;
 
 /// Longest path and query, in bytes.
 const TARGET: usize = 16 << 10;
@@ -46,7 +46,7 @@ pub(super) struct Bad(pub(super) StatusCode, pub(super) Cow<'static, str>);
 
 fn too_large(limit: usize) -> Bad {
     let sentence = format!(
-        "the headers have more than {limit} bytes, which is `limits.headers`, or are more than {MOST}"
+        "the headers have more than {limit} bytes, which is `limits.headers`, or are more than {MAX_HEADERS}"
     );
     Bad(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, sentence.into())
 }
@@ -61,7 +61,7 @@ fn bad(what: &'static str) -> Bad {
 }
 
 /// Largest head, in bytes, that is kept for the next request.
-const KEPT: usize = 4 << 10;
+const MAX_CACHED_HEAD: usize = 4 << 10;
 
 /// Does the same as [`read`], but reuses the `last` head of the connection. Most clients repeat the same head except
 /// for the length, and such a head is not parsed again.
@@ -84,7 +84,7 @@ pub(super) fn read_next(
 impl Head {
     /// Whether the head is small enough to be kept for the next request.
     pub(super) fn is_small(&self) -> bool {
-        self.said.len() <= KEPT
+        self.said.len() <= MAX_CACHED_HEAD
     }
 
     /// Returns the length of the body and the size of the head, if `bytes` repeat this head except for
@@ -107,7 +107,7 @@ impl Head {
 /// Parses the head at the start of `bytes` and returns its size; `None` if it is incomplete. An ambiguous head is
 /// refused, because a proxy in front of the gateway may read it differently (request smuggling).
 fn read(bytes: &[u8], limit: usize) -> Result<Option<(Head, usize)>, Bad> {
-    let mut buffer = [const { MaybeUninit::uninit() }; MOST];
+    let mut buffer = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
     let size = match request.parse_with_uninit_headers(bytes, &mut buffer) {
         Ok(httparse::Status::Complete(size)) if size <= limit => size,
@@ -347,7 +347,7 @@ mod tests {
         let large = format!("GET / HTTP/1.1\r\nX: {endless}");
         assert_eq!(read(large.as_bytes(), LIMIT).unwrap_err(), too_large(LIMIT));
         assert_eq!(whole(&large).unwrap_err(), too_large(LIMIT));
-        let many = "X: y\r\n".repeat(MOST + 1);
+        let many = "X: y\r\n".repeat(MAX_HEADERS + 1);
         assert_eq!(
             whole(&format!("GET / HTTP/1.1\r\n{}", many.trim_end())).unwrap_err(),
             too_large(LIMIT)

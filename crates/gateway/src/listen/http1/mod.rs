@@ -26,8 +26,9 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::Response;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::Instant};
 
 use self::{answer::Manner, body::Body};
 pub(super) use self::{
@@ -49,6 +50,9 @@ const IDLE: Duration = Duration::from_secs(120);
 
 /// Time that a client has to read the last response, if its request was not read to the end.
 const PARTING: Duration = Duration::from_secs(2);
+
+/// Time to send a body after which the head is authenticated again: access may have ended meanwhile.
+const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Serves one TCP connection until it ends, or until `stop`.
 pub(super) async fn serve(app: Arc<AppState>, socket: TcpStream, stop: impl Future<Output = ()>) {
@@ -115,14 +119,35 @@ async fn take(
         Step::Answer(response) => return Some(*response),
         Step::Body(wants) => wants,
     };
-    let limit = app.rules.body_limit;
+    let (limit, begin) = (app.rules.body_limit, Instant::now());
     match body.collect(line, (limit, app.rules.stall)).await {
+        Ok(body) if app.newer().is_some() || begin.elapsed() > RECHECK_AFTER => {
+            // Boxed because it is rare.
+            Box::pin(take_late(app, whence, line, (head, body))).await
+        }
         Ok(body) => {
             let doing = pin!(wants.take(app, &head.headers, body));
             line.beside(stream_after, doing).await
         }
         Err(NoBody::Gone) => None,
         Err(why) => Some(unread(app, &why, limit)),
+    }
+}
+
+/// Answers a request whose body came slowly, or during a reload. Its head is authenticated and routed again, because the
+/// client may have lost access since.
+async fn take_late(
+    app: &Arc<AppState>,
+    whence: Whence,
+    line: &mut Conn<impl Socket>,
+    (head, body): (&Head, Bytes),
+) -> Option<Response<Reply>> {
+    let (app, stream_after) = (app.now(), app.rules.stream_after);
+    match line.beside(stream_after, pin!(enter(&app, whence, head))).await? {
+        Step::Answer(response) => Some(*response),
+        Step::Body(wants) => {
+            line.beside(stream_after, pin!(wants.take(&app, &head.headers, body))).await
+        }
     }
 }
 

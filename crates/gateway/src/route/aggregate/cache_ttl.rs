@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Cache lifetime while a server is unavailable, in milliseconds.
-const SOON: u64 = 5_000;
+const INCOMPLETE_TTL: u64 = 5_000;
 
 /// Cache lifetime and scope of a merged list: the shortest and narrowest of all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) struct CacheTtl {
 impl CacheTtl {
     /// Returns the default for these servers.
     pub(crate) fn new(roster: &Roster) -> Self {
-        let ttl = if roster.absent.is_empty() { crate::catalog::list::TTL } else { SOON };
+        let ttl = if roster.absent.is_empty() { crate::catalog::list::TTL } else { INCOMPLETE_TTL };
         Self { ttl, private: false }
     }
 

@@ -25,10 +25,10 @@ use crate::{
 use futures_util::future::join_all;
 
 /// Approximate size limit of a page in bytes. Many clients read only the first page, so everything should fit on it.
-const PAGE: usize = 1 << 20;
+const PAGE_BYTES: usize = 1 << 20;
 
 /// Timeout for a server whose lists changed, for all its pages together.
-const PATIENCE: Duration = Duration::from_secs(4);
+const LIST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Maximum number of pages that are requested from one server at once.
 const PAGES: usize = 100;
@@ -36,7 +36,7 @@ const PAGES: usize = 100;
 /// List request of an aggregate client.
 pub(super) struct Listing<'a> {
     pub(super) app: &'a Arc<AppState>,
-    pub(super) claim: &'a RequestContext<'a>,
+    pub(super) context: &'a RequestContext<'a>,
     pub(super) list: &'static List,
 }
 
@@ -64,8 +64,8 @@ impl Listing<'_> {
     /// Returns the requested page.
     pub(super) async fn page(&self) -> Result<Listed, Refusal> {
         let cursor = self.cursor()?;
-        let place = self.claim.place();
-        let roster = Roster::call(self.app, self.claim.owner, place.clone()).await;
+        let place = self.context.place();
+        let roster = Roster::call(self.app, self.context.owner, place.clone()).await;
         let parts = roster.present.iter().filter_map(|present| {
             let inner = match &cursor {
                 Some(cursor) if present.name < cursor.server => return None,
@@ -78,12 +78,12 @@ impl Listing<'_> {
         let parts = join_all(parts).await;
         let indexes = self.indexes(&roster);
         let show = |server: &str, entry| self.show(&indexes, server, entry);
-        let mut merged = list::merge(self.list, &parts, PAGE, show);
+        let mut merged = list::merge(self.list, &parts, PAGE_BYTES, show);
         if cursor.is_none() && *self.list == TOOLS {
             self.add_own(&mut merged.entries).await;
         }
         let seal = |next: Cursor| {
-            let sealed = next.seal(&self.app.seal, self.claim.owner, self.list.method);
+            let sealed = next.seal(&self.app.seal, self.context.owner, self.list.method);
             sealed.ok_or_else(|| Refusal::internal("this machine cannot seal a cursor"))
         };
         let next = merged.next.map(seal).transpose()?;
@@ -93,11 +93,11 @@ impl Listing<'_> {
 
     /// Adds the session tools once for all servers, on the first page, which every client reads.
     async fn add_own(&self, entries: &mut String) {
-        let (app, claim) = (self.app, self.claim);
-        if !app.shows_tools(claim) || !app.keeps(claim).await {
+        let (app, context) = (self.app, self.context);
+        if !app.shows_tools(context) || !app.keeps(context).await {
             return;
         }
-        let own = session_tools::listed(&app.identify, claim, false);
+        let own = session_tools::listed(&app.identify, context, false);
         if !entries.is_empty() {
             entries.push(',');
         }
@@ -105,10 +105,10 @@ impl Listing<'_> {
     }
 
     fn cursor(&self) -> Result<Option<Cursor>, Refusal> {
-        let value = self.claim.message.params().and_then(|params| params.find(&["cursor"]));
+        let value = self.context.message.params().and_then(|params| params.find(&["cursor"]));
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
         let open = |value: Cow<'_, str>| {
-            Cursor::open(&self.app.seal, self.claim.owner, self.list.method, &value)
+            Cursor::open(&self.app.seal, self.context.owner, self.list.method, &value)
         };
         value.text().and_then(open).map(Some).ok_or_else(|| {
             let method = self.list.method;
@@ -124,7 +124,8 @@ impl Listing<'_> {
             return Vec::new();
         }
         let aggregate = &self.app.aggregate;
-        let index = |it: &Present| (it.name.clone(), aggregate.indexed(self.claim, it, self.list));
+        let index =
+            |it: &Present| (it.name.clone(), aggregate.indexed(self.context, it, self.list));
         roster.present.iter().map(index).collect()
     }
 
@@ -153,8 +154,8 @@ impl Listing<'_> {
         let Some(server) = self.app.servers.get(&present.name) else { return Part::default() };
         let profile = self.current(server, &present.profile).await;
         let mut part = self.told(server, &profile, inner).await;
-        let takes = self.app.identify.takes_argument(server.name(), self.claim.front());
-        let view = self.app.tool_view_of(server, self.claim.owner, &profile);
+        let takes = self.app.identify.takes_argument(server.name(), self.context.front());
+        let view = self.app.tool_view_of(server, self.context.owner, &profile);
         if *self.list == TOOLS && takes && view.kept {
             for page in &mut part.pages {
                 let Ok(text) = str::from_utf8(&page.text) else { continue };
@@ -167,8 +168,8 @@ impl Listing<'_> {
 
     /// Returns the profile with up-to-date lists, or the known one if that takes too long.
     async fn current(&self, server: &Server, known: &Arc<Profile>) -> Arc<Profile> {
-        let current = self.app.current(server, self.claim.owner, self.list.method);
-        let current = tokio::time::timeout(PATIENCE, current).await;
+        let current = self.app.current(server, self.context.owner, self.list.method);
+        let current = tokio::time::timeout(LIST_TIMEOUT, current).await;
         current.ok().and_then(Result::ok).unwrap_or_else(|| known.clone())
     }
 
@@ -177,11 +178,11 @@ impl Listing<'_> {
     async fn told(&self, server: &Server, profile: &Profile, inner: Option<String>) -> Part {
         let link = self.link(server);
         let changed = |link: &PooledLink| link.lists_changed() > 0 || profile.is_relearned();
-        let changed = link.as_ref().is_some_and(changed) && self.claim.connection.is_some();
+        let changed = link.as_ref().is_some_and(changed) && self.context.connection.is_some();
         let pages = profile.pages(self.list.method);
         let at = lists::position(pages, inner.as_deref());
         let known = |at: Option<usize>| known(server.name(), pages.get(at?..)?, inner.clone());
-        let fresh = || self.claim.connection.is_some() || self.is_fresh(server, profile);
+        let fresh = || self.context.connection.is_some() || self.is_fresh(server, profile);
         if !changed && at.is_some() && fresh() {
             return known(at).unwrap_or_default();
         }
@@ -191,7 +192,7 @@ impl Listing<'_> {
         }
         let asked = self.asked((server, profile), link, inner.clone()).await;
         if !asked.pages.is_empty() {
-            if let Some(connection) = self.claim.connection {
+            if let Some(connection) = self.context.connection {
                 connection.see(server.name(), self.list, &asked.pages);
             }
             return asked;
@@ -202,10 +203,10 @@ impl Listing<'_> {
 
     /// Returns the link on which the client can ask: of one of its sessions, or the shared one.
     fn link(&self, server: &Server) -> Option<PooledLink> {
-        match self.claim.connection {
+        match self.context.connection {
             Some(connection) => lists::linked(self.app, server, connection),
             None => {
-                let sessionless = Sessionless::new(self.app, self.claim.owner, false);
+                let sessionless = Sessionless::new(self.app, self.context.owner, false);
                 self.app.links.find(server, sessionless.place())
             }
         }
@@ -227,9 +228,9 @@ impl Listing<'_> {
     ) -> Part {
         let mut part = Part { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
         let alone = server.isolation(profile.way().era()) == Isolation::PerSession;
-        let sessionless = Sessionless::new(self.app, self.claim.owner, alone && link.is_none());
+        let sessionless = Sessionless::new(self.app, self.context.owner, alone && link.is_none());
         let asking = async {
-            let link = match (link, self.claim.connection) {
+            let link = match (link, self.context.connection) {
                 (Some(link), _) => Some(link),
                 (None, Some(connection)) => call::link_of(self.app, connection, server).await,
                 (None, None) => {
@@ -241,7 +242,7 @@ impl Listing<'_> {
                 drain(&link, self.list, &mut part).await;
             }
         };
-        let _ = tokio::time::timeout(PATIENCE, asking).await;
+        let _ = tokio::time::timeout(LIST_TIMEOUT, asking).await;
         if part.pages.is_empty() {
             part.rest = None;
         }
@@ -256,7 +257,7 @@ async fn drain(link: &PooledLink, list: &List, part: &mut Part) {
         let params = asked
             .as_ref()
             .map_or("{}".to_owned(), |it| format!(r#"{{"cursor":{}}}"#, json::quote(it)));
-        let options = CallOptions { limit: Some(PATIENCE), ..CallOptions::default() };
+        let options = CallOptions { limit: Some(LIST_TIMEOUT), ..CallOptions::default() };
         let Ok(call) = link.call(list.method, Some(&params), options).await else { return };
         let Ok(answer) = call.answer().await else { return };
         let Some(result) = answer.result() else { return };

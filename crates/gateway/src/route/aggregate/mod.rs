@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// Timeout for `logging/setLevel` at each server.
-const LEVEL: Duration = Duration::from_secs(5);
+const SET_LEVEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Log levels of RFC 5424, by their names in MCP.
 const LEVELS: [&str; 8] =
@@ -49,12 +49,12 @@ impl Aggregate {
     /// Returns the index of a list of one server.
     fn indexed(
         &self,
-        claim: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         present: &Present,
         list: &'static List,
     ) -> Indexed {
         let known = self.indexes.of(&present.profile, list);
-        let seen = claim.connection.and_then(|it| it.seen(&present.name, list));
+        let seen = context.connection.and_then(|it| it.seen(&present.name, list));
         Indexed { known, seen }
     }
 }
@@ -110,14 +110,14 @@ pub(crate) async fn request(
     parts: RequestParts<'_>,
 ) -> CallOutcome {
     let id = message.id().map_or("null", |id| id.as_str());
-    let claim = parts.claim(connection, None, message);
-    if let Some(done) = session_tools::call(app, claim).await {
+    let context = parts.context(connection, None, message);
+    if let Some(done) = session_tools::call(app, context).await {
         return CallOutcome::Done(done);
     }
-    let routed = match route(app, &claim).await {
+    let routed = match route(app, &context).await {
         Some(routed) => routed,
         None => {
-            let answer = here(app, connection, &claim).await;
+            let answer = here(app, connection, &context).await;
             return CallOutcome::Done(ReplyText::new(match answer {
                 Ok(result) => reply::result(id, &result),
                 Err(refusal) => refusal.answer(id, Era::Legacy),
@@ -140,16 +140,16 @@ pub(crate) async fn request(
 /// Returns the server for a request to one of the servers, or `None` if the method is not for a single server.
 pub(crate) async fn route<'a>(
     app: &'a Arc<AppState>,
-    claim: &'a RequestContext<'a>,
+    context: &'a RequestContext<'a>,
 ) -> Option<Result<Routed<'a>, Refusal>> {
-    let route = Route { app, claim };
-    Some(match claim.asked().method {
-        "tools/call" => route.tool(claim.message).await,
-        "prompts/get" => route.prompt(claim.message).await,
+    let route = Route { app, context };
+    Some(match context.asked().method {
+        "tools/call" => route.tool(context.message).await,
+        "prompts/get" => route.prompt(context.message).await,
         "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
-            route.resource(claim.message).await
+            route.resource(context.message).await
         }
-        "completion/complete" => route.completion(claim.message).await,
+        "completion/complete" => route.completion(context.message).await,
         _ => return None,
     })
 }
@@ -157,24 +157,24 @@ pub(crate) async fn route<'a>(
 /// Returns one page of a merged list, or `None` if the request is for no list.
 pub(crate) async fn listed(
     app: &Arc<AppState>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Option<Result<Listed, Refusal>> {
-    let list = List::of(claim.asked().method)?;
-    Some(Listing { app, claim, list }.page().await)
+    let list = List::of(context.asked().method)?;
+    Some(Listing { app, context, list }.page().await)
 }
 
 /// Answers a request that is not passed on to a single server.
 async fn here(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
-    claim: &RequestContext<'_>,
+    context: &RequestContext<'_>,
 ) -> Result<String, Refusal> {
-    if let Some(listed) = listed(app, claim).await {
+    if let Some(listed) = listed(app, context).await {
         return listed.map(|listed| listed.result(""));
     }
-    let method = claim.asked().method;
+    let method = context.asked().method;
     if method == "logging/setLevel" {
-        return set_log_level(app, connection, claim.message).await;
+        return set_log_level(app, connection, context.message).await;
     }
     Err(Refusal::elsewhere(method))
 }
@@ -208,7 +208,7 @@ async fn set_log_level(
     let links = app.servers.values().filter_map(|server| app.links.find(server, &place));
     let links = links.filter(|link| link.greeting().has("logging"));
     let requests = links.map(|link| async move {
-        let options = CallOptions { limit: Some(LEVEL), ..CallOptions::default() };
+        let options = CallOptions { limit: Some(SET_LEVEL_TIMEOUT), ..CallOptions::default() };
         if let Ok(call) = link.call("logging/setLevel", Some(params.as_str()), options).await {
             let _ = call.answer().await;
         }

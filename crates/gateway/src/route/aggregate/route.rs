@@ -13,6 +13,7 @@ use crate::{
     },
     identify::RequestContext,
     observe::call_record::{CallRecord, CallStart},
+    route::admission::is_plain,
     state::{
         AppState,
         roster::{self, Present, Roster},
@@ -25,7 +26,7 @@ const NAMED: usize = 20;
 /// Request that has to go to one of the servers.
 pub(super) struct Route<'a> {
     pub(super) app: &'a Arc<AppState>,
-    pub(super) claim: &'a RequestContext<'a>,
+    pub(super) context: &'a RequestContext<'a>,
 }
 
 /// Server for a request, and the edited text if the request has to be changed.
@@ -75,6 +76,11 @@ impl<'a> Route<'a> {
         let split = app.aggregate.names.split(&outer);
         let found = split.and_then(|(name, inner)| Some((app.servers.get(name)?, inner)));
         let (server, inner) = found.ok_or_else(|| self.unknown(list, &outer))?;
+        // Admission has checked the name with its prefix. Without it, white space at its start counts.
+        if !is_plain(inner) {
+            self.record_denied("invalid_message", server, message);
+            return Err(self.unknown(list, &outer));
+        }
         let inner = self.inner(server, list, &outer, inner).await?;
         let params = message.params().ok_or_else(|| self.unknown(list, &outer))?;
         let mut edits = message.edit();
@@ -91,11 +97,16 @@ impl<'a> Route<'a> {
 
     /// Records a denied tool call, under the name that the tool has on its server.
     fn denied(&self, server: &Server, call: &str) {
-        self.app.metrics.refused("denied_tool");
         if let Ok(message) = Message::parse(call.as_bytes()) {
-            let start = CallStart { server: Some(server), message: &message, ..self.claim.begun() };
-            CallRecord::denied(self.app.watch.as_ref(), start);
+            self.record_denied("denied_tool", server, &message);
         }
+    }
+
+    /// Counts a refused message under this reason, and writes it to the audit.
+    fn record_denied(&self, reason: &str, server: &Server, message: &Message<'_>) {
+        self.app.metrics.refused(reason);
+        let start = CallStart { server: Some(server), message, ..self.context.begun() };
+        CallRecord::denied(self.app.watch.as_ref(), start);
     }
 
     /// Returns the name that the server uses. If there is a link, the server itself decides whether the name exists.
@@ -112,7 +123,8 @@ impl<'a> Route<'a> {
             return Ok(inner.to_owned());
         }
         // If the server is unavailable, the call itself reports the reason.
-        let Ok(profile) = roster::ask(self.app, self.claim.owner, self.claim.place(), server).await
+        let Ok(profile) =
+            roster::ask(self.app, self.context.owner, self.context.place(), server).await
         else {
             return Ok(inner.to_owned());
         };
@@ -124,7 +136,7 @@ impl<'a> Route<'a> {
             return Ok(inner.to_owned());
         }
         let present = Present { name: server.name().to_owned(), profile };
-        let indexed = self.app.aggregate.indexed(self.claim, &present, list);
+        let indexed = self.app.aggregate.indexed(self.context, &present, list);
         let names = &self.app.aggregate.names;
         if cut && let Some(whole) = indexed.all().find(|it| names.outer(server.name(), it) == outer)
         {
@@ -138,15 +150,15 @@ impl<'a> Route<'a> {
 
     /// Returns whether the server has the name now, though its earlier list did not have it.
     async fn has_now(&self, server: &Server, list: &'static List, inner: &str) -> bool {
-        let current = self.app.current(server, self.claim.owner, list.method);
+        let current = self.app.current(server, self.context.owner, list.method);
         let Ok(profile) = current.await else { return false };
         let present = Present { name: server.name().to_owned(), profile };
-        self.app.aggregate.indexed(self.claim, &present, list).has(inner)
+        self.app.aggregate.indexed(self.context, &present, list).has(inner)
     }
 
     /// Returns the link of the client's own session.
     fn link(&self, server: &Server) -> Option<PooledLink> {
-        self.app.links.find(server, &self.claim.place()?)
+        self.app.links.find(server, &self.context.place()?)
     }
 
     fn unknown(&self, list: &List, outer: &str) -> Refusal {
@@ -170,9 +182,9 @@ impl<'a> Route<'a> {
     /// one that has resources.
     async fn owner(&self, uri: &str) -> Result<&'a Server, Refusal> {
         let app: &'a AppState = self.app;
-        let mut roster = Roster::call(self.app, self.claim.owner, self.claim.place()).await;
+        let mut roster = Roster::call(self.app, self.context.owner, self.context.place()).await;
         roster.present.retain(|present| present.profile.greeting().has(RESOURCES.capability));
-        let index = |present: &Present, list| app.aggregate.indexed(self.claim, present, list);
+        let index = |present: &Present, list| app.aggregate.indexed(self.context, present, list);
         let in_list = roster.present.iter().find(|it| index(it, &RESOURCES).has(uri));
         let in_templates = || roster.present.iter().find(|it| index(it, &TEMPLATES).has(uri));
         let by_template = || {

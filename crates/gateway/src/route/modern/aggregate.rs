@@ -46,7 +46,7 @@ impl ToAll<'_> {
         }
         let (app, owner, headers, message) = (self.app, &self.owner, self.headers, self.message);
         let (path_key, connection) = (self.path_key, self.stdio);
-        let claim = RequestContext {
+        let context = RequestContext {
             owner,
             claims: self.claims,
             server: None,
@@ -60,7 +60,7 @@ impl ToAll<'_> {
             let result = discover::of_all(&roster, &app.aggregate.names);
             return reply::message(reply::result(self.id, &result));
         }
-        if let Some(listed) = aggregate::listed(app, &claim).await {
+        if let Some(listed) = aggregate::listed(app, &context).await {
             return match listed {
                 Ok(listed) => {
                     let info = discover::of_stayput();
@@ -71,10 +71,10 @@ impl ToAll<'_> {
                 Err(refusal) => self.refused(&refusal),
             };
         }
-        if let Some(done) = session_tools::call(app, claim).await {
+        if let Some(done) = session_tools::call(app, context).await {
             return reply::message_then(done.text, done.then);
         }
-        match aggregate::route(app, &claim).await {
+        match aggregate::route(app, &context).await {
             Some(Ok(routed)) => self.pass(routed).await,
             Some(Err(refusal)) => self.refused(&refusal),
             None => self.refused(&Refusal::elsewhere(self.method)),

@@ -28,7 +28,7 @@ pub(crate) async fn known(
     let finish = Finish::new(request.asked(), profile).passing(request.tools());
     let listed = finish.result(page);
     let shown = match request.method {
-        "tools/list" => request.app.shown(&request.claim(), &listed).await,
+        "tools/list" => request.app.shown(&request.context(), &listed).await,
         _ => None,
     };
     Some(reply::message(reply::result(request.id, shown.as_deref().unwrap_or(&listed))))

@@ -92,7 +92,7 @@ impl ModernRequest<'_> {
             let sentence = format!("this version of the protocol has no `{}`", self.method);
             return self.refused(Code::METHOD_NOT_FOUND, &sentence);
         }
-        if let Some(done) = session_tools::call(self.app, self.claim()).await {
+        if let Some(done) = session_tools::call(self.app, self.context()).await {
             return reply::message_then(done.text, done.then);
         }
         self.pass().await

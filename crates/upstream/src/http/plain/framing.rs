@@ -10,7 +10,7 @@ use super::{copy, nonsense};
 const LINE: usize = 16 << 10;
 
 /// Pieces up to this size are copied out of the buffer they came in.
-const SMALL: usize = 4 << 10;
+const MAX_COPIED_PIECE: usize = 4 << 10;
 
 /// Rule that finds the end of a body.
 #[derive(Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ fn some(came: &mut BytesMut, left: &mut u64) -> Piece {
     if length == came.len() {
         return Piece::Data(std::mem::take(came).freeze());
     }
-    if length > SMALL {
+    if length > MAX_COPIED_PIECE {
         return Piece::Data(came.split_to(length).freeze());
     }
     let data = copy(&came[..length]);

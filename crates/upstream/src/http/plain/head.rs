@@ -12,7 +12,7 @@ use super::{copy, framing::Framing, nonsense};
 use crate::http::Request;
 
 /// Maximum number of headers of a response.
-const MOST: usize = 100;
+const MAX_HEADERS: usize = 100;
 
 /// Head of a response.
 pub(super) struct Head {
@@ -82,7 +82,7 @@ pub(super) fn read_last(bytes: &[u8], method: &Method) -> io::Result<(Option<Hea
 }
 
 fn read(bytes: &[u8], method: &Method) -> io::Result<Option<(Head, usize)>> {
-    let mut room = [const { MaybeUninit::uninit() }; MOST];
+    let mut room = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut answer = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
     let parsed = config.parse_response_with_uninit_headers(&mut answer, bytes, &mut room);

@@ -25,7 +25,7 @@ use crate::http::{Request, request::Taken};
 const HEAD: usize = 400 << 10;
 
 /// Largest body that is written together with its head.
-const SMALL: usize = 16 << 10;
+const MAX_COPIED_BODY: usize = 16 << 10;
 
 thread_local! {
     /// Buffer for reads. One for all connections of a thread: none has its own.
@@ -160,7 +160,7 @@ impl Line {
 impl Out {
     pub(super) fn new(request: &Request, more: &[(HeaderName, HeaderValue)]) -> Self {
         let (mut head, mut body) = (head::write(request, more), request.body.clone());
-        if body.len() <= SMALL {
+        if body.len() <= MAX_COPIED_BODY {
             head.extend_from_slice(&body);
             body = Bytes::new();
         }

@@ -1,4 +1,4 @@
-//! Idle connections.
+//! Connection pool: idle HTTP connections, kept for the next request.
 
 use std::{
     collections::{HashMap, VecDeque},
