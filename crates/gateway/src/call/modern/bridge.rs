@@ -59,7 +59,7 @@ pub(crate) fn visit_first(error: &str) -> String {
     let pages = pages.filter_map(|page| page.find(&["url"])?.text());
     let pages: Vec<_> = pages.map(|page| format!(" {page}")).collect();
     format!(
-        "The server wants the user to session_link a page first ({said}).{} Tell the user, and call again \
+        "The server wants the user to visit a page first ({said}).{} Tell the user, and call again \
          when that is done.",
         pages.concat()
     )
