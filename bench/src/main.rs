@@ -30,7 +30,7 @@ mod stores;
 
 use std::{alloc::System, process::ExitCode};
 
-use stayput_upstream::process::warden_main;
+use stayput_process::warden_main;
 
 /// Allocator that counts allocations. It never refuses one.
 #[global_allocator]

@@ -17,12 +17,12 @@ use stayput::{
 use crate::{
     error::to_exception,
     event::Events,
-    message::{CALLER, Payload},
+    message::{CALLER, FallbackCaller, Payload},
     operation::Operation,
     scope::{Run, Scope, ScopeArg},
     server_request::handlers,
     session::{OpenedSession, Session, SessionArg},
-    shared_hub::{FallbackCaller, ProcessLocal, SharedHub, seconds},
+    shared_hub::{ProcessLocal, SharedHub, seconds},
     value::IntoPython,
 };
 

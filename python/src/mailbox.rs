@@ -14,9 +14,9 @@ use std::{
 use pyo3::{PyTraverseError, PyVisit, intern, prelude::*};
 
 use crate::{
-    message::{Caller, Message, Payload, Sink},
-    operation::{Operation, Outcome, RunningOperation, into_result},
-    server_request::{PendingRequest, ServerRequest},
+    message::{Caller, Message, Outcome, Payload, PendingRequest, Sink},
+    operation::{Operation, RunningOperation, into_result},
+    server_request::ServerRequest,
     shared_hub::lock,
 };
 

@@ -1,8 +1,26 @@
 //! Messages from the hub's thread to Python callers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use crate::{operation::Outcome, server_request::PendingRequest};
+use pyo3::prelude::*;
+use serde_json::Value;
+use stayput::Error;
+use tokio::sync::oneshot;
+
+/// Outcome of an operation. Its value becomes a Python object on the caller's thread.
+pub(crate) type Outcome = Result<Conversion, Error>;
+
+/// Conversion of a value into a Python object.
+pub(crate) type Conversion = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
+/// Request of a server, on its way to the caller's loop or thread.
+pub(crate) struct PendingRequest {
+    /// Id of the hub.
+    pub(crate) hub: u64,
+    pub(crate) kind: &'static str,
+    pub(crate) params: String,
+    pub(crate) answer: oneshot::Sender<Result<Value, String>>,
+}
 
 /// Destination of messages.
 pub(crate) trait Sink: Send + Sync {
@@ -38,6 +56,9 @@ impl Caller {
         self.sink.put(Message { token: self.token, payload });
     }
 }
+
+/// Last caller that can answer requests of servers.
+pub(crate) type FallbackCaller = Arc<Mutex<Option<Caller>>>;
 
 tokio::task_local! {
     /// Caller of the operation that the current task runs.

@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     error::to_exception,
-    message::{CALLER, Caller, Message, Payload, Sink},
+    message::{CALLER, Caller, Conversion, Message, Outcome, Payload, Sink},
     server_request::ServerRequest,
     shared_hub::{ProcessLocal, SharedHub, lock},
     value::IntoPython,
@@ -29,11 +29,6 @@ use crate::{
 
 /// Interval at which a blocked thread checks for signals, such as Ctrl-C.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Outcome of an operation. Its value becomes a Python object on the caller's thread.
-pub(crate) type Outcome = Result<Conversion, Error>;
-
-type Conversion = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
 type PendingFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 

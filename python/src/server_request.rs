@@ -9,18 +9,9 @@ use tokio::sync::oneshot;
 
 use crate::{
     error::to_exception,
-    message::{CALLER, Payload},
-    shared_hub::{FallbackCaller, lock},
+    message::{CALLER, FallbackCaller, Payload, PendingRequest},
+    shared_hub::lock,
 };
-
-/// Request of a server, on its way to the caller's loop or thread.
-pub(crate) struct PendingRequest {
-    /// Id of the hub.
-    pub(crate) hub: u64,
-    kind: &'static str,
-    params: String,
-    answer: oneshot::Sender<Result<Value, String>>,
-}
 
 /// Request of a server, for Python.
 #[pyclass(frozen, module = "stayput._core")]

@@ -15,7 +15,7 @@ use pyo3::{prelude::*, pyfunction};
 use stayput::{Error, Hub, ffi};
 use tokio::{runtime::Handle, sync::watch};
 
-use crate::{error::to_exception, message::Caller};
+use crate::{error::to_exception, message::FallbackCaller};
 
 /// Value that belongs to the process that created it. A forked child neither uses nor drops it, because the hub's
 /// thread does not exist there and may have left any lock held.
@@ -67,9 +67,6 @@ pub(crate) struct SharedHub {
     /// Receives the requests that servers send outside of calls.
     pub(crate) fallback: FallbackCaller,
 }
-
-/// Last caller that can answer requests of servers.
-pub(crate) type FallbackCaller = Arc<Mutex<Option<Caller>>>;
 
 impl SharedHub {
     /// Returns an id that no other hub has.

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_process::{Processes, WardenCommand};
 use stayput_upstream::{
     Asking, CallOptions, EraChoice, Folders, Http, Isolation, Limits, Link, LinkOwner,
     LinkSettings, Links, Options, PerOwner, PooledLink, Server, Stdio, Transport, Warm,
-    process::{Processes, WardenCommand},
 };
 use tokio::runtime::Handle;
 

@@ -1,6 +1,6 @@
 //! Options of one server: `stayput` in its entry.
 
-use stayput_upstream::{EraChoice, Isolation, Options, Timeouts, Warm, process::Grace};
+use stayput_upstream::{EraChoice, Grace, Isolation, Options, Timeouts, Warm};
 
 use crate::{
     claim_filter::ClaimFilter,

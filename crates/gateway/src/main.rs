@@ -48,15 +48,16 @@ use std::{
     process::ExitCode,
 };
 
-use crate::{commands::tour::Ending, observe::log::Log};
 use clap::Parser as _;
-use cli::{Cli, Command, LogFormat};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::{commands::tour::Ending, observe::log::Log};
+use cli::{Cli, Command, LogFormat};
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         // Runs before a runtime exists, because the warden has one thread only.
-        Command::Warden => return stayput_upstream::process::warden_main(),
+        Command::Warden => return stayput_process::warden_main(),
         Command::Demo(args) => return story(&args),
         Command::Check(args) => return check(&args),
         Command::Schema => {

@@ -15,10 +15,11 @@ use std::{
 
 use serde_json::Value;
 use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_process::Processes;
 use stayput_testkit::processes;
 use stayput_upstream::{
     Asking, CallError, CallOptions, Folders, Http, LinkOwner, LinkSettings, Links, PooledLink,
-    Server, process::Processes,
+    Server,
 };
 use tokio::runtime::Handle;
 

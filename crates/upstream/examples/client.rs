@@ -11,9 +11,10 @@ use std::{error::Error, process::ExitCode, time::Duration};
 
 use serde_json::{Map, Value, json};
 use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_process::Processes;
 use stayput_upstream::{
     Asking, CallOptions, Declares, EraChoice, Folders, Hello, Http, Incoming, LinkOwner,
-    LinkSettings, Links, Options, PooledLink, Server, ServerRequest, process::Processes,
+    LinkSettings, Links, Options, PooledLink, Server, ServerRequest,
 };
 use stayput_wire::{Code, Era, ParamHeaders, Raw};
 use tokio::runtime::Handle;

@@ -7,8 +7,9 @@
 //! ```
 //! use std::time::Duration;
 //! use stayput_core::{Owner, SessionId, Timestamp};
+//! use stayput_process::Processes;
 //! use stayput_upstream::{
-//!     Asking, CallOptions, Folders, LinkOwner, LinkSettings, Links, Server, Stdio, process::Processes,
+//!     Asking, CallOptions, Folders, LinkOwner, LinkSettings, Links, Server, Stdio,
 //! };
 //! use tokio::runtime::Handle;
 //!
@@ -37,20 +38,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | file | content |
+//! | folder | content |
 //! |---|---|
-//! | `server.rs`, `server/` | [`Server`]: configuration |
-//! | `place.rs`, `folders.rs` | [`LinkOwner`]: owner of a link; [`Folders`]: private directories |
-//! | `links.rs`, `links/`, `budget.rs`, `budget/` | [`Links`]: pool of links; limits and waiting requests |
-//! | `opener.rs`, `seat.rs`, `started.rs`, `handshake.rs` | opening: shared clients and processes, handshakes |
-//! | `profile.rs`, `profiles.rs` | [`Profile`]: cached properties and lists of a server |
-//! | `link.rs`, `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, server requests |
-//! | `stdio.rs`, `stdio/`, `process.rs`, `process/` | transport over pipes; [`process`]: start and end of children |
-//! | `streamable.rs`, `streamable/`, `sse.rs` | transports Streamable HTTP and HTTP+SSE |
-//! | `http.rs`, `http/` | [`http`]: HTTP client |
-//! | `loss.rs`, `verdict.rs`, `delivery.rs` | [`Loss`]: why state is gone; [`Delivery`]: how far a call got |
-//! | `redactor.rs` | redaction of secrets, and of paths and queries in texts for clients |
-//! | `attachment.rs`, `keeper.rs`, `seal.rs` | [`Attachment`]: data to resume a link; [`AttachmentSink`]: its storage |
+//! | `server/` | [`Server`]: configuration, templates, redaction of secrets; [`LinkKey`]: key of a link |
+//! | `budget/` | [`Budget`]: limits of links and processes, and the queue for them |
+//! | `session_dirs/` | [`Folders`]: private directories of sessions and owners |
+//! | `loss/` | [`Loss`]: why state is gone; detection of "session not found" answers |
+//! | `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, server requests |
+//! | `link/transport/` | stdio, Streamable HTTP, HTTP+SSE |
+//! | `open/` | opening: process or HTTP client, handshake, [`Profile`], [`Attachment`] and its encryption |
+//! | `pool/` | [`Links`]: one link per key, spares, cached profiles, reports |
+//! | `util/` | locks, flags, backoff |
+//!
+//! Each folder uses only those above it, and `util/`. Child processes are in `stayput-process`, the HTTP client
+//! is in `stayput-http`.
 //!
 //! # Guarantees
 //!
@@ -69,66 +70,44 @@
 //! Transports are private (R144): a transport without its link would have the session, but not the loss.
 //!
 //! ```compile_fail
-//! use stayput_upstream::streamable::Streamable;
+//! use stayput_upstream::link::transport::streamable::Streamable;
 //! ```
 
-mod attachment;
-mod backoff;
 mod budget;
-mod delivery;
-mod flag;
-mod folders;
-mod handshake;
-pub mod http;
-mod keeper;
-mod lane;
 mod link;
-mod links;
-mod lock;
 mod loss;
-mod nearest;
-mod open_error;
-mod opener;
-mod place;
-pub mod process;
-mod profile;
-mod profiles;
-mod redactor;
-mod seal;
-mod seat;
+mod open;
+mod pool;
 mod server;
-mod shared;
-mod sse;
-mod started;
-mod stdio;
-mod streamable;
-mod verdict;
+mod session_dirs;
+mod util;
 
-pub use attachment::{Attachment, AttachmentError};
 pub use budget::{
     AtCapacity, Budget, Cost, Limits, Obstacle, PerOwner, Permit, Recycle, Used, Wanted,
 };
-pub use delivery::Delivery;
-pub use folders::{FolderError, Folders, Kept};
-pub use keeper::{AttachmentSink, KeepError};
-pub use lane::Lane;
 pub use link::{
-    Answer, Call, CallError, CallOptions, Canceller, Declares, Greeting, Hello, Incoming,
-    InvalidHello, Link, LinkCounts, Listener, ServerRequest,
-};
-pub use links::{
-    Asking, Closed, LinkHint, LinkReport, LinkSettings, LinkState, LinkStatus, Links, PooledLink,
-    Retiring,
+    Answer, Call, CallError, CallOptions, Canceller, Declares, Hello, Incoming, InvalidHello, Link,
+    LinkCounts, Listener, ServerRequest,
 };
 pub use loss::{Loss, LossReason};
-pub use nearest::{misspelt, nearest};
-pub use open_error::LinkOpenError;
-pub use place::{LinkKey, LinkOwner, Scope};
-pub use profile::{Profile, Way};
-pub use seal::{SealError, SealKey};
-pub use server::{
-    Endpoint, EraChoice, Expansion, HeaderAsk, HeaderProvider, Http, Identity, Isolation, Launch,
-    Options, ProviderError, Resolved, Server, ServerError, ServerProblem, Stdio, Timeouts,
-    Transport, Warm,
+pub use open::{
+    attachment::{Attachment, AttachmentError},
+    attachment_sink::{AttachmentSink, KeepError},
+    error::LinkOpenError,
+    profile::{Profile, Way},
+    seal::{SealError, SealKey},
 };
-pub use shared::Shared;
+pub use pool::{
+    Asking, Closed, LinkHint, LinkReport, LinkSettings, LinkState, LinkStatus, Links, PooledLink,
+    Retiring, shared_state::Shared,
+};
+pub use server::{
+    Endpoint, EraChoice, Expansion, Greeting, HeaderAsk, HeaderProvider, Http, Identity, Isolation,
+    Launch, Options, ProviderError, Resolved, Server, ServerError, ServerProblem, Stdio, Timeouts,
+    Transport, Warm,
+    link_key::{LinkKey, LinkOwner, Scope},
+    suggest::{misspelt, nearest},
+};
+pub use session_dirs::{FolderError, Folders, Kept};
+pub use stayput_http::{Delivery, Proxy, Trust, Worker};
+pub use stayput_process::Grace;

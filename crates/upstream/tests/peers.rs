@@ -32,6 +32,6 @@ mod sdks;
 #[test]
 fn the_warden() {
     if std::env::var_os("STAYPUT_WARDEN").is_some() {
-        let _ = stayput_upstream::process::warden_main();
+        let _ = stayput_process::warden_main();
     }
 }

@@ -11,10 +11,8 @@ use std::{borrow::Cow, collections::HashSet, ffi::OsString, sync::Arc};
 use ::http::{HeaderName, HeaderValue};
 use async_trait::async_trait;
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::{
-    http::{Proxy, Target, Trust},
-    *,
-};
+use stayput_http::{Proxy, Target, Trust};
+use stayput_upstream::*;
 use stayput_wire::Era;
 
 fn place(owner: &str) -> LinkOwner {

@@ -14,9 +14,9 @@ use stayput_core::{
     Agent, Clock as _, Expiry, Holder, MemoryStore, Owner, SessionId, SessionLimits, Sessions,
     Settings, Store, SystemClock,
 };
+use stayput_process::{Processes, WardenCommand};
 use stayput_upstream::{
     Folders, Limits, LinkSettings, Links, Options, PerOwner, SealKey, Server, Transport,
-    process::{Processes, WardenCommand},
 };
 use tokio::{runtime::Handle, sync::broadcast};
 

@@ -3,11 +3,9 @@
 use std::{path::Path, sync::Arc};
 
 use stayput_core::{EventIds, Sessions, SystemClock};
-use stayput_upstream::{
-    Folders, Limits, LinkSettings, Links, SealKey,
-    http::{Client, ClientSettings},
-    process::{Processes, WardenCommand},
-};
+use stayput_http::{Client, ClientSettings};
+use stayput_process::{Processes, WardenCommand};
+use stayput_upstream::{Folders, Limits, LinkSettings, Links, SealKey};
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{Plan, ServeError};

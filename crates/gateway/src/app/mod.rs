@@ -19,8 +19,6 @@ use std::{
 use stayput_core::{Sessions, Settings, SystemClock};
 use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::Instant};
 
-pub(crate) use self::plan::{Plan, exposed};
-pub(crate) use crate::app::build::owners;
 use crate::{
     app::{instance_lock::InstanceLock, reload::ConfigReader},
     listen::{
@@ -34,6 +32,9 @@ use crate::{
     },
     state::AppState,
 };
+
+pub(crate) use self::plan::{Plan, exposed};
+pub(crate) use crate::app::build::owners;
 
 /// Time that calls in flight get after the first signal to stop, unless the configuration sets another one.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
@@ -88,7 +89,7 @@ pub(crate) enum ServeError {
     )]
     NoHome,
     #[error("the keys of the issuer cannot be asked for: {0}")]
-    Keys(#[from] stayput_upstream::http::ClientError),
+    Keys(#[from] stayput_http::ClientError),
     #[error(transparent)]
     Seal(#[from] stayput_upstream::SealError),
     #[error(transparent)]

@@ -11,7 +11,7 @@ use std::{
 
 use http::{HeaderMap, Method};
 use serde_json::Value;
-use stayput_upstream::http::{Client, Request, Target};
+use stayput_http::{Client, Request, Target};
 use tokio::time::Instant;
 
 use super::jwk::Jwk;

@@ -5,7 +5,7 @@ use std::{net::Ipv4Addr, os::unix::fs::MetadataExt as _, time::Duration};
 use http::HeaderName;
 use serde_json::{Map, Value};
 use stayput_config::{ClaimFilter, ConfigObject, ConfigValue, Problem, ReadResult, keys as common};
-use stayput_upstream::http::Target;
+use stayput_http::Target;
 
 use super::keys;
 use crate::auth::{Bearer, Claims, KeySource, Network, Proxy, TokenHash, Tokens};

@@ -2,7 +2,7 @@
 
 use http::{HeaderName, HeaderValue};
 use stayput_config::{ConfigObject, ConfigValue, Problem, ReadResult};
-use stayput_upstream::http::Target;
+use stayput_http::Target;
 
 use super::keys;
 use crate::observe::{AuditRules, AuditTo, ObserveRules, SpansRules};
@@ -34,9 +34,8 @@ fn otlp(spot: &ConfigValue<'_>) -> ReadResult<SpansRules> {
     let table = spot.object_with_keys(keys::OTLP)?;
     let url = table.read("url", |spot| {
         let text = spot.text()?;
-        let wrong = |error: stayput_upstream::http::TargetError| {
-            spot.error(Problem::Other(error.to_string()))
-        };
+        let wrong =
+            |error: stayput_http::TargetError| spot.error(Problem::Other(error.to_string()));
         let url = Target::parse(&text).map_err(wrong)?;
         // A URL without a path gets the default path of the OTLP specification.
         let bare = text.trim_end_matches('/');

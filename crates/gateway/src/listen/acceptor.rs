@@ -70,7 +70,7 @@ impl Acceptor {
     pub(crate) fn enter(
         &self,
         app: &Arc<AppState>,
-        (socket, lane): (TcpStream, &Handle),
+        (socket, worker): (TcpStream, &Handle),
         mut stopped: watch::Receiver<bool>,
     ) {
         let places = app.rules.sockets;
@@ -80,7 +80,7 @@ impl Acceptor {
         let app = app.clone();
         // Moves the socket to the worker's runtime.
         let Ok(socket) = socket.into_std() else { return };
-        lane.spawn(async move {
+        worker.spawn(async move {
             let Ok(socket) = TcpStream::from_std(socket) else { return };
             let stop = async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;

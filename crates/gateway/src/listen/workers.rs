@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use stayput_upstream::Lane;
+use stayput_http::Worker;
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
@@ -62,8 +62,8 @@ impl Workers {
             let (stays, ends) = oneshot::channel();
             all.push(runtime.handle().clone());
             going.push(stays);
-            thread::Builder::new().name(format!("lane {number}")).spawn(move || {
-                Lane::new(number, runtime.handle().clone()).begin();
+            thread::Builder::new().name(format!("worker {number}")).spawn(move || {
+                Worker::new(number, runtime.handle().clone()).register();
                 let _: Result<(), _> = runtime.block_on(ends);
                 // Do not wait for tasks that do not end by themselves.
                 runtime.shutdown_background();

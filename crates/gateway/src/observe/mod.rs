@@ -23,12 +23,13 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::observe::log::Log;
+
 pub(crate) use self::{
     audit::{Audit, AuditRules, AuditTo},
     spans::{Spans, SpansRules},
 };
 pub(crate) use crate::observe::call_observation::{CallEnd, CallObservation, CallSubject};
-use crate::observe::log::Log;
 
 /// Time to write queued lines and spans at shutdown.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -55,7 +56,7 @@ pub(crate) enum ObserveError {
     #[error("the audit cannot be begun: {0}")]
     Thread(io::Error),
     #[error("spans cannot be sent: {0}")]
-    Spans(#[from] stayput_upstream::http::ClientError),
+    Spans(#[from] stayput_http::ClientError),
 }
 
 impl Observers {

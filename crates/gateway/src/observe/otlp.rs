@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
-use stayput_upstream::http::{Client, Request};
+use stayput_http::{Client, Request};
 
 use super::spans::{Span, SpansRules};
 use crate::observe::{log::Log, traceparent::hex};

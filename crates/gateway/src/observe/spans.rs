@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{HeaderName, HeaderValue};
-use stayput_upstream::http::{Client, ClientError, ClientSettings, Target};
+use stayput_http::{Client, ClientError, ClientSettings, Target};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},

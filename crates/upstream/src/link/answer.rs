@@ -1,9 +1,8 @@
 //! Answer to a call.
 
-use std::{borrow::Cow, fmt, ops::Range};
-
 use bytes::Bytes;
 use stayput_wire::{Code, Message, MessageKind, Raw};
+use std::{borrow::Cow, fmt, ops::Range};
 
 /// Answers up to this size are copied to replace the id.
 const MAX_COPIED_ANSWER: usize = 4 << 10;

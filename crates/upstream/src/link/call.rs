@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{Answer, Core, Flight, Incoming};
-use crate::{Delivery, Loss, redactor::hide_paths};
+use crate::{Delivery, Loss, server::redactor::hide_paths};
 
 /// Call in flight.
 ///

@@ -1,5 +1,7 @@
 //! Inner state of a link, shared by its callers, tasks and transport.
 
+use bytes::Bytes;
+use stayput_wire::Message;
 use std::{
     fmt,
     sync::{
@@ -8,17 +10,19 @@ use std::{
     },
     time::Duration,
 };
-
-use bytes::Bytes;
-use stayput_wire::Message;
 use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use super::{
-    Call, CallError, CallOptions, Flight, Greeting, LinkTransport, Listeners, Made, Terms, number,
+    Call, CallError, CallOptions, Flight, LinkTransport, Listeners, Made, Terms,
     pending::Pending,
     prepare::{self, Prepared},
 };
-use crate::{Budget, Delivery, Loss, LossReason, Server, flag::Flag, lock::lock, seat::LinkPermit};
+use crate::{
+    Budget, Delivery, Greeting, Loss, LossReason, Server,
+    budget::link_permit::LinkPermit,
+    link::request_id,
+    util::{flag::Flag, lock::lock},
+};
 
 /// Data shared by all links of a pool.
 #[derive(Debug)]
@@ -185,7 +189,7 @@ impl Core {
         made: Made,
     ) -> Result<Call, CallError> {
         let limit = self.ready(options).await?;
-        let number = number::next();
+        let number = request_id::next();
         let mut prepared = prepare::request(message, number, self.terms.get())?;
         prepared.handshake = made == Made::Handshake;
         let id = message.id().filter(|_| made == Made::Elsewhere).map(stayput_wire::Id::to_buf);
@@ -201,7 +205,7 @@ impl Core {
         options: CallOptions,
     ) -> Result<Call, CallError> {
         let limit = self.ready(options).await?;
-        let number = number::next();
+        let number = request_id::next();
         let mut prepared = match prepare::plain(method, params, number, self.terms.get()) {
             Some(prepared) => prepared,
             None => {

@@ -1,16 +1,16 @@
 //! Reader of a call's answer, for transports with one stream per call.
 
+use stayput_http::Worker;
 use std::{
     fmt,
     pin::Pin,
     sync::{Arc, Mutex},
     task::{Context, Wake, Waker},
 };
-
 use tokio::task::AbortHandle;
 
 use super::{Core, Flight};
-use crate::{lane, lock::lock};
+use crate::util::lock::lock;
 
 /// Future that sends a request and reads its answer until the call has ended.
 pub(crate) type Reading = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -73,7 +73,7 @@ impl Flight {
         };
         let done = {
             // The caller may poll on another runtime or on none. A worker thread stays on its own runtime.
-            let _entered = (!lane::is_here()).then(|| core.runtime().enter());
+            let _entered = (!Worker::is_current()).then(|| core.runtime().enter());
             let waker = Waker::from(self.clone());
             reading.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
         };
@@ -118,7 +118,7 @@ impl Flight {
                 _ => return,
             }
         };
-        let task = lane::runtime(core.runtime()).spawn(reading).abort_handle();
+        let task = Worker::runtime_or(core.runtime()).spawn(reading).abort_handle();
         let mut state = lock(&self.driver.0);
         if matches!(&*state, State::Now { .. }) {
             *state = State::Task(task);

@@ -1,5 +1,6 @@
 //! Call in flight, as stored by the link.
 
+use stayput_wire::IdBuf;
 use std::{
     sync::{
         Arc,
@@ -7,8 +8,6 @@ use std::{
     },
     time::Duration,
 };
-
-use stayput_wire::IdBuf;
 use tokio::time::Instant;
 
 use super::{CallOptions, Declares, Inbox, Prepared, driver::Driver};

@@ -1,15 +1,14 @@
 //! Queue of unread messages of one call.
 
+use bytes::Bytes;
 use std::{
     collections::VecDeque,
     sync::Mutex,
     task::{Context, Poll, Waker},
 };
 
-use bytes::Bytes;
-
 use super::{Answer, CallError, ServerRequest};
-use crate::lock::lock;
+use crate::util::lock::lock;
 
 /// Most bytes that wait for one reader.
 pub(crate) const QUEUE_LIMIT: usize = 4 << 20;

@@ -1,14 +1,13 @@
 //! Listeners for messages outside any call.
 
-use std::{fmt, future::poll_fn, sync::Arc};
-
 use bytes::Bytes;
+use std::{fmt, future::poll_fn, sync::Arc};
 
 use super::{
     Call, Core, Declares, Inbox, Incoming,
     inbox::{Overflow, Worth},
 };
-use crate::{CallError, lock::lock};
+use crate::{CallError, util::lock::lock};
 
 /// Receives messages of the server outside any call: changed lists, updated resources, logs, and requests of
 /// the server.

@@ -1,13 +1,12 @@
 //! Calls in flight on one link.
 
+use stayput_wire::IdBuf;
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     sync::Arc,
     time::Duration,
 };
-
-use stayput_wire::IdBuf;
 use tokio::time::Instant;
 
 use super::{CallError, Declares, Flight};

@@ -1,22 +1,25 @@
 //! Dispatch of messages from a server to calls and listeners.
 
+use bytes::Bytes;
+use stayput_wire::{Batch, Code, IdBuf, Message, MessageKind, meta};
 use std::{
     borrow::Cow,
     sync::{Arc, atomic::Ordering},
 };
 
-use bytes::Bytes;
-use stayput_wire::{Batch, Code, IdBuf, Message, MessageKind, meta};
-
 use super::{
     Answer, Core, Declares, Flight, ServerRequest,
     answer::Places,
-    asked::{NOBODY, refusal},
     inbox::{Inbox, Overflow, Worth},
     pending::Pending,
     prepare,
 };
-use crate::{CallError, Delivery, lock::lock, verdict};
+use crate::{
+    CallError, Delivery,
+    link::server_request::{NOBODY, refusal},
+    loss::session_unknown,
+    util::lock::lock,
+};
 
 /// Stream on which a message came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +130,7 @@ impl Core {
             return None;
         };
         let attached = self.carrier.session().is_some();
-        if attached && message.error().is_some_and(verdict::of_error) {
+        if attached && message.error().is_some_and(session_unknown::of_error) {
             let loss = self.condemn("it answered that it does not know the session");
             // Earlier messages about the call show that the server had started it.
             let begun = flight.inbox.has_begun();

@@ -8,7 +8,7 @@ use std::{
 
 use stayput_core::{Digest, Owner, SessionId};
 
-use crate::{nearest, place::Scope};
+use crate::server::{link_key::Scope, suggest::nearest};
 
 /// Variable of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

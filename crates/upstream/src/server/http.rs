@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use stayput_http::{Proxy, Target, Trust};
 use stayput_wire::{header as mcp, percent};
 use url::Url;
 
@@ -12,7 +12,7 @@ use super::{
     identity::Pieces,
     provider::{HeaderAsk, HeaderProvider, ProviderError},
 };
-use crate::http::{Proxy, Target, Trust};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Configuration of a server with a URL.
 ///

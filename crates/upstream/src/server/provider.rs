@@ -3,10 +3,10 @@
 use std::{borrow::Cow, fmt};
 
 use async_trait::async_trait;
-use http::{HeaderName, HeaderValue};
 
 use super::Server;
-use crate::place::Scope;
+use crate::server::link_key::Scope;
+use http::{HeaderName, HeaderValue};
 
 /// Provides headers for each request (R113): a token that is refreshed, a signature, a tenant.
 ///

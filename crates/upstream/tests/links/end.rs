@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use stayput_upstream::process::Grace;
+use stayput_process::Grace;
 use stayput_upstream::{
     CallError, CallOptions, EraChoice, Isolation, Limits, LinkOpenError, LinkOwner, LossReason,
     Options,

@@ -6,14 +6,12 @@ use std::{
     time::Duration,
 };
 
+use stayput_process::{Processes, WardenCommand, warden_main};
 use stayput_testkit::{
     processes::{is_alive, with_token},
     program,
 };
-use stayput_upstream::{
-    Folders, LinkSettings, Links, PooledLink, Server, Stdio,
-    process::{Processes, WardenCommand, warden_main},
-};
+use stayput_upstream::{Folders, LinkSettings, Links, PooledLink, Server, Stdio};
 use tokio::{
     runtime::{Handle, Runtime},
     time::Instant,

@@ -1,8 +1,9 @@
 //! `@playwright/mcp`: a server with a whole browser behind it.
 
 use serde_json::json;
+use stayput_process::ExitStatus;
 use stayput_testkit::peers;
-use stayput_upstream::{CallOptions, LossReason, Server, Stdio, process::Exited};
+use stayput_upstream::{CallOptions, LossReason, Server, Stdio};
 use tempfile::TempDir;
 
 use crate::{
@@ -162,7 +163,7 @@ async fn a_leader_is_killed(way: Way) {
 
     let error = try_call(&link, "browser_snapshot", "{}").await.unwrap_err();
     let reason = error.loss().unwrap().reason();
-    assert_eq!(reason, LossReason::Exited(Exited::Signal(9)), "{error}");
+    assert_eq!(reason, LossReason::Exited(ExitStatus::Signal(9)), "{error}");
     let generation = link.generation();
     drop(link);
     let again = open(&links, &browser.server, &ann).await;

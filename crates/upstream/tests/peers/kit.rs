@@ -7,6 +7,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use stayput_process::{Processes, WardenCommand};
 use stayput_testkit::{
     peers::Peer,
     processes::{descendants, is_alive, with_token},
@@ -14,7 +15,6 @@ use stayput_testkit::{
 use stayput_upstream::{
     Asking, CallOptions, Declares, EraChoice, Folders, Hello, Incoming, Isolation, Link, LinkOwner,
     LinkSettings, Links, Options, PooledLink, Server, Stdio, Transport,
-    process::{Processes, WardenCommand},
 };
 use tokio::{runtime::Handle, time::timeout};
 

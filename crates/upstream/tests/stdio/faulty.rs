@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use stayput_process::Grace;
+use stayput_process::{ExitStatus, Processes, StartError};
 use stayput_testkit::processes;
-use stayput_upstream::process::Grace;
 use stayput_upstream::{
     CallError, CallOptions, Delivery, Folders, LinkOpenError, LinkSettings, Links, LossReason,
     Options, Stdio, Timeouts,
-    process::{Exited, Processes, StartError},
 };
 use tokio::runtime::Handle;
 
@@ -40,7 +40,7 @@ async fn program_that_exits_at_once_is_reported_with_stderr() {
     let server = shell("echo 'API_KEY is not set' >&2; exit 7", &token);
     let error = try_open(&links, &server, &ann).await.unwrap_err();
     let LinkOpenError::Exited { exited, hint, .. } = &*error else { panic!("{error}") };
-    assert_eq!(*exited, Exited::Code(7));
+    assert_eq!(*exited, ExitStatus::Code(7));
     assert!(hint.contains("API_KEY is not set"), "{hint}");
     let said = error.to_string();
     assert!(said.contains("code 7") && said.contains("API_KEY is not set"), "{said}");
@@ -171,12 +171,12 @@ async fn crash_fails_the_call_and_the_next_link_reports_the_loss() {
     let slow = tokio::time::timeout(LONG, slow.answer()).await.unwrap().unwrap_err();
     for error in [&crash, &slow] {
         let loss = error.loss().unwrap_or_else(|| panic!("{error}"));
-        assert_eq!(loss.reason(), LossReason::Exited(Exited::Code(3)));
+        assert_eq!(loss.reason(), LossReason::Exited(ExitStatus::Code(3)));
         assert_eq!(error.delivery(), Delivery::Unknown);
     }
     let new = open(&links, &server, &ann).await;
     assert_eq!(new.generation(), old.generation().next());
-    assert_eq!(new.loss().unwrap().reason(), LossReason::Exited(Exited::Code(3)));
+    assert_eq!(new.loss().unwrap().reason(), LossReason::Exited(ExitStatus::Code(3)));
     // Late events of the old link have no effect.
     let late = try_call(&old, "count", "{}").await.unwrap_err();
     assert_eq!((late.delivery(), old.in_flight()), (Delivery::NotSent, 0));
@@ -222,7 +222,7 @@ exit 0"#;
     let link = open(&links, &scripted(script, &token()), &place()).await;
     assert_eq!(call(&link, "x", "{}").await, "bye");
     let loss = tokio::time::timeout(LONG, link.over()).await.unwrap();
-    assert_eq!(loss.reason(), LossReason::Exited(Exited::Code(0)));
+    assert_eq!(loss.reason(), LossReason::Exited(ExitStatus::Code(0)));
     drop(link);
     close(&links).await;
 }
@@ -237,7 +237,7 @@ async fn flood_from_inherited_pipes_does_not_block() {
     let server = shell(&format!("{SHAKE}\n{flood}\nread -r line\nexit 5"), &token);
     let link = open(&links, &server, &ann).await;
     let error = try_call(&link, "x", "{}").await.unwrap_err();
-    assert_eq!(error.loss().unwrap().reason(), LossReason::Exited(Exited::Code(5)));
+    assert_eq!(error.loss().unwrap().reason(), LossReason::Exited(ExitStatus::Code(5)));
     none_alive(&token).await;
     drop(link);
     // The same holds when the link ends during the flood.
@@ -260,14 +260,14 @@ async fn silent_inherited_pipes_do_not_hide_an_exit() {
     let server = shell(&format!("{SHAKE}\n{heir}\nread -r line\nexit 6"), &token);
     let link = open(&links, &server, &place()).await;
     let error = try_call(&link, "x", "{}").await.unwrap_err();
-    assert_eq!(error.loss().unwrap().reason(), LossReason::Exited(Exited::Code(6)));
+    assert_eq!(error.loss().unwrap().reason(), LossReason::Exited(ExitStatus::Code(6)));
     assert_eq!(error.delivery(), Delivery::Unknown);
     none_alive(&token).await;
     drop(link);
     let server = shell(&format!("{SHAKE}\n{heir}\nexit 7"), &token);
     let link = open(&links, &server, &place()).await;
     let loss = tokio::time::timeout(LONG, link.over()).await.unwrap();
-    assert_eq!(loss.reason(), LossReason::Exited(Exited::Code(7)));
+    assert_eq!(loss.reason(), LossReason::Exited(ExitStatus::Code(7)));
     none_alive(&token).await;
     drop(link);
     close(&links).await;

@@ -3,10 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use stayput_upstream::{
-    CallError, Delivery, EraChoice, Http,
-    http::{Proxy, Target},
-};
+use stayput_http::{Proxy, Target};
+use stayput_upstream::{CallError, Delivery, EraChoice, Http};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},

@@ -1,9 +1,10 @@
 //! Answers that come as streams, complete and in pieces.
 
 use serde_json::{Value, json};
+use stayput_process::Processes;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, CallOptions, Delivery, Folders, LinkSettings, Links, PooledLink, process::Processes,
+    CallError, CallOptions, Delivery, Folders, LinkSettings, Links, PooledLink,
 };
 use tokio::runtime::Handle;
 

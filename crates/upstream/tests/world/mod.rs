@@ -19,12 +19,12 @@ use std::{
 };
 
 use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_process::Grace;
+use stayput_process::Processes;
 use stayput_testkit::{processes, program};
-use stayput_upstream::process::Grace;
 use stayput_upstream::{
     Answer, Asking, CallError, CallOptions, EraChoice, Folders, Hello, Limits, Link, LinkOpenError,
     LinkOwner, LinkSettings, Links, Options, PooledLink, Server, Stdio, Transport,
-    process::Processes,
 };
 use tokio::runtime::Handle;
 

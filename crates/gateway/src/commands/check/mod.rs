@@ -21,10 +21,9 @@ use std::{
     time::Duration,
 };
 
-use stayput_upstream::{
-    Folders, LinkSettings, Links, Server,
-    process::{Processes, WardenCommand},
-};
+use futures_util::future::join_all;
+use stayput_process::{Processes, WardenCommand};
+use stayput_upstream::{Folders, LinkSettings, Links, Server};
 use tokio::{runtime::Handle, sync::Semaphore};
 
 use self::{
@@ -37,7 +36,6 @@ use crate::{
     config::{Config, SETTINGS, command_server},
     observe::log::Log,
 };
-use futures_util::future::join_all;
 
 /// Number of servers that are probed concurrently. Each one needs several processes for a short time.
 const AT_ONCE: usize = 4;

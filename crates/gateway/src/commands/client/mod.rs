@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, head
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use stayput_upstream::http::{self as upstream, Client, ClientSettings, Target};
+use stayput_http::{self as upstream, Client, ClientSettings, Target};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -101,9 +101,9 @@ pub(crate) enum AtError {
     #[error("the token cannot be read from {}: {error}", file.display())]
     Token { file: PathBuf, error: std::io::Error },
     #[error("--url: {0}")]
-    Url(#[from] stayput_upstream::http::TargetError),
+    Url(#[from] stayput_http::TargetError),
     #[error("no request can be sent: {0}")]
-    Client(#[from] stayput_upstream::http::ClientError),
+    Client(#[from] stayput_http::ClientError),
 }
 
 impl At {

@@ -10,9 +10,9 @@ use std::{
 };
 
 use serde_json::json;
+use stayput_process::{Processes, WardenCommand};
 use stayput_upstream::{
     EraChoice, Folders, Http, Isolation, LinkSettings, Links, Options, Server, Stdio,
-    process::{Processes, WardenCommand},
 };
 use tokio::{runtime::Handle, task::JoinHandle};
 

@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 use stayput_core::{
     EventIds, Expiry, Holder, ManualClock, MemoryStore, SessionId, Sessions, Settings, Timestamp,
 };
+use stayput_process::Processes;
 use stayput_testkit::faulty::Faulty;
-use stayput_upstream::{
-    Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Stdio, process::Processes,
-};
+use stayput_upstream::{Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Stdio};
 
 use super::*;
 use crate::{

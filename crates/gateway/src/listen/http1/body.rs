@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use stayput_upstream::http::{Chunks, Piece};
+use stayput_http::{Chunks, Piece};
 use tokio::time::Instant;
 
 use super::head::{Head, Length};

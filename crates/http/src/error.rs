@@ -1,0 +1,230 @@
+//! Errors of requests, and whether the request can have been executed.
+
+use std::{error::Error, fmt, io, path::PathBuf, time::Duration};
+
+use super::Target;
+use crate::Delivery;
+
+/// Reason why a request got no response, or not all of it. The message says what was tried, what went wrong and
+/// what can be done; no URL in it has a user, a password or a query.
+#[derive(Clone, thiserror::Error)]
+#[error("{}", .0.sentence)]
+pub struct HttpError(Box<Parts>);
+
+#[derive(Clone)]
+struct Parts {
+    kind: HttpErrorKind,
+    delivery: Delivery,
+    sentence: String,
+}
+
+/// Step in which a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HttpErrorKind {
+    /// The host was not found or did not accept the connection.
+    Connect,
+    /// TLS failed: above all, the certificate is not trusted.
+    Tls,
+    /// The proxy was not reached or did not connect to the server.
+    Proxy,
+    /// A time limit is over.
+    Timeout(Phase),
+    /// The response body is larger than the caller accepts.
+    TooLarge {
+        /// Limit of the caller in bytes.
+        limit: usize,
+    },
+    /// The server redirected the request to where it must not go.
+    Redirect,
+    /// The connection ended midway, or the bytes on it are not HTTP.
+    Broken,
+    /// The request is invalid.
+    Invalid,
+}
+
+/// Step that took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Opening a connection.
+    Connect,
+    /// Waiting for the response head.
+    FirstByte,
+    /// Waiting for the next chunk of the body.
+    Idle,
+}
+
+impl HttpError {
+    /// Returns the step that failed.
+    #[must_use]
+    pub fn kind(&self) -> HttpErrorKind {
+        self.0.kind
+    }
+
+    /// Returns whether the server can have executed the request.
+    ///
+    /// It is [`Delivery::NotSent`] only if no connection ever took up the request. This does not depend on the
+    /// wording of an error: HTTP puts the length of the body into the head, so nothing can be written before
+    /// the body is asked for its length, and the body records that it was asked. [`Delivery::Refused`] is never
+    /// returned here.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        self.0.delivery
+    }
+
+    pub(super) fn new(kind: HttpErrorKind, delivery: Delivery, sentence: String) -> Self {
+        Self(Box::new(Parts { kind, delivery, sentence }))
+    }
+
+    /// Builds the error of a connection that could not be opened, for `reason`. If `delivery` is not
+    /// [`Delivery::NotSent`], the connection was for a second sending of the request.
+    pub(super) fn unconnected(
+        kind: HttpErrorKind,
+        delivery: Delivery,
+        to: &Target,
+        reason: &str,
+    ) -> Self {
+        let origin = to.origin();
+        let sentence = match kind {
+            HttpErrorKind::Tls => format!(
+                "no secure connection to {origin} could be made: {reason}; if its certificate comes \
+                 from an authority of your own, add that authority's file to those that are trusted"
+            ),
+            HttpErrorKind::Proxy => format!(
+                "{origin} cannot be reached through the proxy: {reason}; check the proxy's address, \
+                 user and password, or name the host in NO_PROXY"
+            ),
+            HttpErrorKind::Timeout(_) => format!(
+                "{origin} could not be reached in time: {reason}; check the address, the network and \
+                 whether a proxy is needed"
+            ),
+            _ => format!(
+                "{origin} cannot be reached: {reason}; check the address and whether the server runs"
+            ),
+        };
+        Self::new(kind, delivery, sentence)
+    }
+
+    /// Builds the error of a step that took longer than `limit`.
+    pub(super) fn timed_out(
+        phase: Phase,
+        delivery: Delivery,
+        to: &Target,
+        limit: Duration,
+    ) -> Self {
+        let sentence = match phase {
+            Phase::Connect => format!(
+                "{} gave no connection within {limit:?}, and nothing was sent; check the address and \
+                 the network",
+                to.origin()
+            ),
+            Phase::FirstByte => format!(
+                "{to} did not begin to answer within {limit:?}; the request may have been executed, \
+                 so look before you repeat it, or allow more time"
+            ),
+            Phase::Idle => format!(
+                "{to} began to answer and then sent nothing for {limit:?}; the request may have been \
+                 executed, so look before you repeat it, or allow more time"
+            ),
+        };
+        Self::new(HttpErrorKind::Timeout(phase), delivery, sentence)
+    }
+
+    /// Builds the error of a connection to `to` that ended midway, for `reason`.
+    pub(super) fn broken(delivery: Delivery, to: &Target, reason: &str) -> Self {
+        let sentence = if delivery == Delivery::NotSent {
+            format!(
+                "the connection to {} was lost before anything was sent: {reason}; try again",
+                to.origin()
+            )
+        } else {
+            format!(
+                "the connection to {to} broke before the answer was complete: {reason}; the request \
+                 may have been executed, so look before you repeat it"
+            )
+        };
+        Self::new(HttpErrorKind::Broken, delivery, sentence)
+    }
+
+    /// Builds the error of a response body of more than `limit` bytes.
+    pub(super) fn too_large(limit: usize, to: &Target) -> Self {
+        let sentence = format!(
+            "{to} answers with more than {limit} bytes; raise the limit, or ask for less at a time"
+        );
+        Self::new(HttpErrorKind::TooLarge { limit }, Delivery::Unknown, sentence)
+    }
+}
+
+impl fmt::Debug for HttpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpError")
+            .field("kind", &self.0.kind)
+            .field("delivery", &self.0.delivery)
+            .field("sentence", &self.0.sentence)
+            .finish()
+    }
+}
+
+/// Reason why a client could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// A file of authorities cannot be used.
+    #[error("the file of authorities {} cannot be used: {problem}", path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// Problem of the file.
+        problem: String,
+    },
+    /// The value of a proxy variable cannot be parsed.
+    #[error("{variable} does not name a proxy; write it like http://proxy.example.com:3128")]
+    Proxy {
+        /// Name of the environment variable.
+        variable: String,
+    },
+    /// The cryptography provider refuses these settings.
+    #[error("secure connections cannot be set up: {0}")]
+    Tls(String),
+    /// No Tokio runtime is available.
+    #[error(
+        "an HTTP client needs a Tokio runtime; name one in its settings or make it inside of one"
+    )]
+    NoRuntime,
+}
+
+/// Returns the messages of `error` and its sources, from the outside in: libraries often have the cause at the
+/// end.
+pub(super) fn reasons(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = inner(error);
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = inner(error);
+    }
+    text
+}
+
+/// Returns the first `E` in the chain of `error`, which begins with `error` itself.
+pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = inner(error);
+    }
+    None
+}
+
+/// Returns the source of `error`. An I/O error that wraps another error returns the source of that error as its
+/// own, and so would hide the wrapped error.
+fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
+    }
+}

@@ -1,0 +1,223 @@
+//! HTTP+SSE link, the transport of 2024-11-05: messages are posted, and everything the server sends comes on
+//! one stream. When the stream ends, the session is gone and cannot be resumed.
+
+use std::{
+    fmt,
+    future::pending,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use stayput_http::{Body, Target};
+use stayput_wire::{
+    header,
+    sse::{Decoder, ENDPOINT},
+};
+use tokio::{sync::Notify, task::AbortHandle, time::sleep_until};
+
+use crate::{
+    CallError, Delivery, Loss, LossReason,
+    link::{
+        Core, Flight, LinkTransport, Via,
+        transport::streamable::{Ask, Wire, condemned, of_http, unauthorized},
+    },
+    loss::session_unknown,
+    util::lock::lock,
+};
+
+/// Sending side of HTTP+SSE.
+pub(crate) struct Sse {
+    wire: Wire,
+    /// URL that messages are posted to, named by the server on the stream.
+    endpoint: Target,
+    /// Task that reads the stream.
+    ear: Mutex<Option<AbortHandle>>,
+    rearm: Notify,
+}
+
+/// Stream of a session that was just opened.
+pub(crate) struct Stream {
+    body: Body,
+    events: Decoder,
+}
+
+/// Opens the stream and waits for the `endpoint` event, which names the URL for messages.
+pub(crate) async fn connect(wire: Wire) -> Result<(Sse, Stream), CallError> {
+    let accept = (http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM));
+    let ask = Ask {
+        method: Method::GET,
+        target: &wire.target,
+        headers: vec![accept],
+        body: Bytes::new(),
+        // The stream is the session: it stays open while there are no calls.
+        idle: Some(Duration::MAX),
+        watched: Duration::MAX,
+    };
+    let response = wire.send(&ask).await?;
+    if !response.status.is_success() {
+        let status = response.status.as_u16();
+        if matches!(status, 401 | 403) {
+            return Err(unauthorized(response.status, &response.headers));
+        }
+        let what = format!("the server answered with HTTP status {status} instead of a stream");
+        return Err(CallError::failed(what, Delivery::Refused));
+    }
+    let (mut body, mut events) = (response.body, Decoder::new(wire.limit));
+    loop {
+        let Some(chunk) = body.chunk().await.map_err(|error| of_http(&error))? else {
+            let what = "the server's stream ended before it said where messages go";
+            return Err(CallError::failed(what, Delivery::Refused));
+        };
+        let mut rest = &chunk[..];
+        while let Some(event) = events.next_event(&mut rest) {
+            let Ok(event) = event else { continue };
+            if event.name() == ENDPOINT {
+                let endpoint = endpoint(&wire.target, event.data())?;
+                let sse = Sse { wire, endpoint, ear: Mutex::default(), rearm: Notify::new() };
+                return Ok((sse, Stream { body, events }));
+            }
+        }
+    }
+}
+
+/// Resolves the URL for messages. They go only to the origin that was configured, whatever the stream says.
+fn endpoint(base: &Target, said: &[u8]) -> Result<Target, CallError> {
+    let said = String::from_utf8_lossy(said);
+    let endpoint = base.join(said.trim());
+    let endpoint = endpoint.map_err(|error| CallError::failed(error, Delivery::Refused))?;
+    if endpoint.origin() != base.origin() {
+        let what = "the server wants messages to go to another server; configure that one instead";
+        return Err(CallError::failed(what, Delivery::Refused));
+    }
+    Ok(endpoint)
+}
+
+impl Sse {
+    /// Reads the stream in its own task until it ends.
+    pub(crate) fn start(core: &Arc<Core>, stream: Stream) {
+        let LinkTransport::Sse(sse) = &core.carrier else { return };
+        let task = core.runtime().spawn(hear(core.clone(), stream));
+        *lock(&sse.ear) = Some(task.abort_handle());
+    }
+
+    pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, text: Bytes) {
+        let (task, number) = (core.clone(), flight.number);
+        let posting = core.runtime().spawn(async move {
+            let LinkTransport::Sse(sse) = &task.carrier else { return };
+            if let Err(error) = sse.post(&task, text).await {
+                task.fail(number, error);
+            }
+        });
+        core.driven(flight, posting.abort_handle());
+    }
+
+    pub(crate) fn message(&self, core: &Arc<Core>, text: Bytes) {
+        if core.over.is_raised() {
+            return;
+        }
+        let core = core.clone();
+        core.runtime().clone().spawn(async move {
+            let LinkTransport::Sse(sse) = &core.carrier else { return };
+            let _ = sse.post(&core, text).await;
+        });
+    }
+
+    /// Posts a message and waits until the server has it.
+    pub(crate) async fn post(&self, core: &Arc<Core>, text: Bytes) -> Result<(), CallError> {
+        let json = (http::header::CONTENT_TYPE, HeaderValue::from_static(header::JSON));
+        let ask = Ask {
+            method: Method::POST,
+            target: &self.endpoint,
+            headers: vec![json],
+            body: text.slice(..text.len().saturating_sub(1)),
+            idle: None,
+            watched: Duration::MAX,
+        };
+        let response = self.wire.send(&ask).await?;
+        let (status, headers) = (response.status, response.headers);
+        let body = response.body.collect(session_unknown::LOOKED_AT).await.unwrap_or_default();
+        if status.is_success() {
+            return Ok(());
+        }
+        match session_unknown::of_status(status.as_u16(), &body, true) {
+            session_unknown::Verdict::SessionGone => {
+                let loss = core.condemn(&format!("HTTP status {}", status.as_u16()));
+                Err(CallError::Lost { loss, delivery: Delivery::Refused })
+            }
+            session_unknown::Verdict::Unauthorized => Err(unauthorized(status, &headers)),
+            _ => {
+                let what = format!("the server answered with HTTP status {}", status.as_u16());
+                let delivery =
+                    if status.is_client_error() { Delivery::Refused } else { Delivery::Unknown };
+                Err(CallError::failed(what, delivery))
+            }
+        }
+    }
+
+    pub(crate) fn rearm(&self) {
+        self.rearm.notify_one();
+    }
+
+    pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
+        let open = core.close(Loss::new(reason, ""), &|_| false);
+        // If the server has dropped the session, the reader waits for the responses to the other calls and ends
+        // by itself.
+        if open {
+            if let Some(ear) = lock(&self.ear).take() {
+                ear.abort();
+            }
+            core.vanish();
+        }
+    }
+}
+
+/// Reads the stream. The link ends with it.
+async fn hear(core: Arc<Core>, mut stream: Stream) {
+    let LinkTransport::Sse(sse) = &core.carrier else { return };
+    let condemned = condemned(&core);
+    tokio::pin!(condemned);
+    loop {
+        let armed = lock(&core.pending).armed();
+        let timer = async {
+            match armed {
+                Some(armed) => sleep_until(armed).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            chunk = stream.body.chunk() => match chunk {
+                Ok(Some(chunk)) => take_in(&core, &mut stream.events, &chunk),
+                Ok(None) | Err(_) => break,
+            },
+            () = timer => core.expire(),
+            () = sse.rearm.notified() => {}
+            () = &mut condemned => break,
+        }
+    }
+    core.close(Loss::new(LossReason::Disconnected, ""), &|_| false);
+    // If the server has dropped the session, some calls may not have failed yet.
+    if let Some(error) = core.lost(Delivery::Unknown) {
+        core.fail_all(&error);
+    }
+    core.vanish();
+}
+
+fn take_in(core: &Arc<Core>, events: &mut Decoder, chunk: &[u8]) {
+    let mut rest = chunk;
+    while let Some(event) = events.next_event(&mut rest) {
+        match event {
+            Ok(event) => {
+                core.receive(event.data(), Via::Link);
+            }
+            Err(error) => core.fail_all(&CallError::TooLarge { limit: error.limit() }),
+        }
+    }
+}
+
+impl fmt::Debug for Sse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sse")
+    }
+}

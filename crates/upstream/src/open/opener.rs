@@ -1,0 +1,432 @@
+//! Opening of links: shared resources once, the handshake per link.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use stayput_http::Worker;
+use stayput_http::{Client, ClientSettings, Proxy, Target, Trust};
+use stayput_process::{Processes, Program, StartError};
+use tokio::{runtime::Handle, time::Instant};
+
+use crate::{
+    Attachment, Budget, Endpoint, Expansion, Folders, Greeting, Hello, Identity, Launch, Link,
+    LinkOpenError, LossReason, Profile, Resolved, Scope, Server, Way,
+    budget::link_permit::LinkPermit,
+    link::{
+        Core, Home, LinkTransport, Terms,
+        transport::{
+            sse::{self, Sse},
+            stdio::Pump,
+            streamable::{self, Route, Routes, ServerSession, Streamable, Wire},
+        },
+    },
+    open::{
+        handshake::{self, Refusal},
+        started_child::Started,
+    },
+    util::{flag::Trace, lock::lock},
+};
+
+/// Opens links. Expensive resources are created once and shared: HTTP clients with their connections, and the
+/// process starter.
+#[derive(Debug)]
+pub(crate) struct Opener {
+    pub(crate) runtime: Handle,
+    pub(crate) processes: Processes,
+    pub(crate) folders: Folders,
+    pub(crate) budget: Budget,
+    /// Runtime and budget, shared by links.
+    home: Arc<Home>,
+    clients: Mutex<HashMap<(Trust, Proxy), Client>>,
+    pools: Mutex<HashMap<(Arc<str>, Identity), Pooled>>,
+    routes: Routes,
+    /// Largest message, in bytes.
+    limit: usize,
+}
+
+/// Connections to one server with one set of credentials.
+#[derive(Debug)]
+struct Pooled {
+    client: Client,
+    /// Time at which a route last used them.
+    since: Instant,
+}
+
+/// Parameters of a link to open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) scope: &'a Scope,
+    pub(crate) hello: &'a Hello,
+}
+
+/// Resource that a link is opened with.
+#[derive(Debug)]
+pub(crate) enum Base {
+    /// Budget permit.
+    LinkPermit(LinkPermit),
+    /// Running process with its permit.
+    Spare(Started),
+}
+
+/// Link before its handshake. On drop it is ended, so that cancellation always takes effect.
+pub(crate) struct Raw(Option<Arc<Core>>);
+
+impl Raw {
+    fn core(&self) -> Option<&Arc<Core>> {
+        self.0.as_ref()
+    }
+
+    fn into_link(mut self, greeting: Greeting) -> Option<Link> {
+        self.0.take().map(|core| {
+            let greeting = core.server.heard(greeting);
+            Link::new(core, greeting)
+        })
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.take() {
+            core.leave();
+            core.carrier.shut(&core, LossReason::Released);
+        }
+    }
+}
+
+impl Opener {
+    pub(crate) fn new(
+        runtime: Handle,
+        processes: Processes,
+        folders: Folders,
+        budget: Budget,
+        limit: usize,
+    ) -> Self {
+        let home = Arc::new(Home {
+            runtime: runtime.clone(),
+            budget: budget.clone(),
+            lists_changed: AtomicU64::default(),
+        });
+        let (clients, pools, routes) = (Mutex::default(), Mutex::default(), Routes::default());
+        Self { runtime, processes, folders, budget, home, clients, pools, routes, limit }
+    }
+
+    /// Number of list changes that any server reported.
+    pub(crate) fn lists_changed(&self) -> u64 {
+        self.home.lists_changed.load(Ordering::Acquire)
+    }
+
+    /// Opens a link with a known transport and era, and performs its handshake.
+    pub(crate) async fn open(
+        &self,
+        plan: Plan<'_>,
+        profile: &Profile,
+        base: Base,
+    ) -> Result<Link, LinkOpenError> {
+        let deadline = deadline(plan.server.options().timeouts.open);
+        let raw = self.connect(plan, profile.way(), base, None).await?;
+        if profile.way() == Way::Modern {
+            // Every modern request is self-contained: no handshake is needed.
+            let greeting = profile.greeting().clone();
+            if let Some(core) = raw.core() {
+                let terms = Terms::new(greeting.version().clone(), plan.hello);
+                for page in profile.pages("tools/list") {
+                    terms.learn_tools(str::from_utf8(page).unwrap_or_default());
+                }
+                let _ = core.terms.set(terms);
+            }
+            return raw.into_link(greeting).ok_or_else(|| ended(plan.server));
+        }
+        shake(raw, plan, Way::Legacy, deadline).await.map_err(|refusal| refusal.into_error())
+    }
+
+    /// Resumes a server-side session without a request.
+    pub(crate) async fn resume(
+        &self,
+        plan: Plan<'_>,
+        seat: LinkPermit,
+        kept: &Attachment,
+    ) -> Result<Link, LinkOpenError> {
+        let session = session(kept).ok_or_else(|| ended(plan.server))?;
+        let raw = self.connect(plan, Way::Legacy, Base::LinkPermit(seat), Some(session)).await?;
+        if let Some(core) = raw.core() {
+            let _ = core.terms.set(Terms::new(kept.version.clone(), plan.hello));
+        }
+        raw.into_link(Greeting::new(kept.version.clone(), &kept.greeting))
+            .ok_or_else(|| ended(plan.server))
+    }
+
+    /// Deletes a server-side session without a link.
+    pub(crate) async fn forget(
+        &self,
+        plan: Plan<'_>,
+        kept: &Attachment,
+    ) -> Result<(), LinkOpenError> {
+        let expansion = self.folders.expansion(plan.server, plan.scope).await?;
+        let Resolved::Http(endpoint) = plan.server.resolve(&expansion)? else { return Ok(()) };
+        let Some(session) = session(kept) else { return Ok(()) };
+        let wire = self.wire(plan, endpoint, &expansion)?;
+        streamable::delete(&wire, &kept.version, &session).await;
+        Ok(())
+    }
+
+    /// Opens a link to probe the server. After a failure, waits until the link is gone, so that the next
+    /// attempt starts afterwards. `limit` applies to the handshake.
+    pub(crate) async fn discover(
+        &self,
+        plan: Plan<'_>,
+        way: Way,
+        seat: LinkPermit,
+        limit: Duration,
+    ) -> Result<Link, Refusal> {
+        let start = deadline(plan.server.options().timeouts.open);
+        let raw = self.connect(plan, way, Base::LinkPermit(seat), None).await;
+        let raw = raw.map_err(Refusal::Failed)?;
+        let core = raw.core().cloned();
+        let result = shake(raw, plan, way, start.min(deadline(limit))).await;
+        if result.is_err()
+            && let Some(core) = core
+        {
+            core.gone.wait().await;
+        }
+        result
+    }
+
+    /// Returns the values for a link and creates its directories. If the future is dropped, the task keeps
+    /// `trace` until the directories are created.
+    pub(crate) async fn expansion(
+        &self,
+        server: &Server,
+        scope: &Scope,
+        trace: Option<&Trace>,
+    ) -> Result<Expansion, LinkOpenError> {
+        if !server.uses_session_dir() {
+            return Ok(self.folders.expansion(server, scope).await?);
+        }
+        let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
+        let trace = trace.cloned();
+        let task = self.runtime.spawn(async move {
+            let expansion = folders.expansion(&of, &scope).await;
+            drop(trace);
+            expansion
+        });
+        Ok(task.await.map_err(|_| ended(server))??)
+    }
+
+    /// Identity of a profile. It needs no session directory.
+    pub(crate) async fn profile_identity(
+        &self,
+        server: &Server,
+        scope: &Scope,
+    ) -> Result<Identity, LinkOpenError> {
+        let mut expansion = Expansion::of(scope);
+        if server.uses_owner_dir() {
+            let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
+            let create = move || folders.owner_dir(&scope, of.name());
+            let folder = self.runtime.spawn_blocking(create).await;
+            expansion = expansion.with_owner_dir(folder.map_err(|_| ended(server))??);
+        }
+        Ok(server.profile_identity(&expansion))
+    }
+
+    /// Starts a process, or connects to an HTTP server.
+    async fn connect(
+        &self,
+        plan: Plan<'_>,
+        way: Way,
+        base: Base,
+        session: Option<ServerSession>,
+    ) -> Result<Raw, LinkOpenError> {
+        let expansion = match &base {
+            Base::LinkPermit(seat) => self.expansion(plan.server, plan.scope, seat.trace()).await?,
+            Base::Spare(_) => self.folders.expansion(plan.server, plan.scope).await?,
+        };
+        match (plan.server.resolve(&expansion)?, base) {
+            (Resolved::Stdio(_), Base::Spare(spare)) => self.over_pipes(plan, spare),
+            (Resolved::Stdio(launch), Base::LinkPermit(seat)) => {
+                let started = self.start(plan.server, &launch, move || Some(seat)).await?;
+                self.over_pipes(plan, started)
+            }
+            (Resolved::Http(endpoint), Base::LinkPermit(seat)) if way != Way::Sse => {
+                let wire = self.wire(plan, endpoint, &expansion)?;
+                let carrier = LinkTransport::Streamable(Streamable::new(wire, session));
+                Ok(Raw(Some(self.core(plan, carrier, seat))))
+            }
+            (Resolved::Http(endpoint) | Resolved::Sse(endpoint), Base::LinkPermit(seat)) => {
+                let wire = self.wire(plan, endpoint, &expansion)?;
+                self.over_sse(plan, wire, seat).await
+            }
+            // Spares are always processes.
+            (Resolved::Http(_) | Resolved::Sse(_), Base::Spare(_)) => Err(ended(plan.server)),
+        }
+    }
+
+    /// Starts the process of a server. If the future is dropped, the process is ended and its permit freed
+    /// afterwards.
+    pub(crate) async fn start(
+        &self,
+        server: &Server,
+        launch: &Launch,
+        seat: impl FnOnce() -> Option<LinkPermit> + Send + 'static,
+    ) -> Result<Started, LinkOpenError> {
+        let program = Program {
+            command: launch.command.clone(),
+            args: launch.args.clone(),
+            env: launch.env.clone(),
+            cwd: launch.cwd.clone(),
+        };
+        let (processes, runtime) = (self.processes.clone(), self.runtime.clone());
+        let started = Worker::runtime_or(&self.runtime).spawn(async move {
+            let child = processes.start_here(&program).await?;
+            let seat = seat().ok_or(StartError::Closed)?;
+            Ok(Started::new(child, seat, runtime))
+        });
+        // The task is cancelled only when its runtime shuts down.
+        let started = started.await.unwrap_or(Err(StartError::Closed));
+        started.map_err(|error| LinkOpenError::Start { server: server.name().to_owned(), error })
+    }
+
+    fn over_pipes(&self, plan: Plan<'_>, started: Started) -> Result<Raw, LinkOpenError> {
+        let server = plan.server;
+        let (child, seat) = started.take().ok_or_else(|| ended(server))?;
+        let pump = Pump::new(child, self.limit, |stdio| {
+            self.core(plan, LinkTransport::Stdio(stdio), seat)
+        });
+        let pump = pump.map_err(|error| LinkOpenError::Protocol {
+            server: server.name().to_owned(),
+            what: error.to_string(),
+        })?;
+        let core = pump.core().clone();
+        Worker::runtime_or(&self.runtime).spawn(pump.run(server.options().grace));
+        Ok(Raw(Some(core)))
+    }
+
+    async fn over_sse(
+        &self,
+        plan: Plan<'_>,
+        wire: Wire,
+        seat: LinkPermit,
+    ) -> Result<Raw, LinkOpenError> {
+        let name = plan.server.name().to_owned();
+        let limit = plan.server.options().timeouts.open;
+        let connected = tokio::time::timeout(limit, sse::connect(wire)).await;
+        let (carrier, stream) = match connected {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return Err(LinkOpenError::of_first_call(&name, error)),
+            Err(_) => {
+                let method = "the stream of events".to_owned();
+                let hint = String::new();
+                return Err(LinkOpenError::Silent { server: name, method, limit, hint });
+            }
+        };
+        let core = self.core(plan, LinkTransport::Sse(carrier), seat);
+        Sse::start(&core, stream);
+        Ok(Raw(Some(core)))
+    }
+
+    fn core(&self, plan: Plan<'_>, carrier: LinkTransport, seat: LinkPermit) -> Arc<Core> {
+        let shared = plan.scope.session().is_none();
+        Core::new(plan.server.clone(), carrier, self.home.clone(), seat, shared)
+    }
+
+    fn wire(
+        &self,
+        plan: Plan<'_>,
+        endpoint: Endpoint,
+        expansion: &Expansion,
+    ) -> Result<Wire, LinkOpenError> {
+        let (server, scope) = (plan.server, plan.scope.clone());
+        let route =
+            self.routes.get(server, expansion, || self.route(server, endpoint, expansion))?;
+        Ok(Wire { route, scope })
+    }
+
+    fn route(
+        &self,
+        server: &Server,
+        endpoint: Endpoint,
+        expansion: &Expansion,
+    ) -> Result<Route, LinkOpenError> {
+        let client = self.client(server, &endpoint, expansion)?;
+        let target = Target::parse(endpoint.url.as_str());
+        let target = target.map_err(|error| LinkOpenError::Protocol {
+            server: server.name().to_owned(),
+            what: error.to_string(),
+        })?;
+        Ok(Route { client, target, endpoint, server: server.clone(), limit: self.limit })
+    }
+
+    /// Returns a client. Links to the same server with the same credentials share its connections, other
+    /// links do not: data that the server writes to a used connection could reach the next user.
+    fn client(
+        &self,
+        server: &Server,
+        endpoint: &Endpoint,
+        expansion: &Expansion,
+    ) -> Result<Client, LinkOpenError> {
+        let alike = self.alike(endpoint, server.options().timeouts.connect)?;
+        // No other link has the same credentials.
+        if server.depends_on_session() {
+            return Ok(alike.with_own_pool());
+        }
+        let (now, key) = (Instant::now(), (server.shared_name(), server.identity(expansion)));
+        let mut pools = lock(&self.pools);
+        // By then all its connections have timed out and are closed.
+        let idle = ClientSettings::default().idle;
+        pools.retain(|_, it| !it.client.is_unused() || now.duration_since(it.since) < idle);
+        let pooled = pools
+            .entry(key)
+            .or_insert_with(|| Pooled { client: alike.with_own_pool(), since: now });
+        pooled.since = now;
+        Ok(pooled.client.clone())
+    }
+
+    /// Returns the base client for this trust and proxy, from which the others are derived.
+    fn alike(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, LinkOpenError> {
+        let key = (endpoint.trust.clone(), endpoint.proxy.clone());
+        let mut clients = lock(&self.clients);
+        if let Some(client) = clients.get(&key) {
+            return Ok(client.clone());
+        }
+        let client = Client::new(&ClientSettings {
+            trust: endpoint.trust.clone(),
+            proxy: endpoint.proxy.clone(),
+            connect,
+            runtime: Some(self.runtime.clone()),
+            ..ClientSettings::default()
+        })?;
+        clients.insert(key, client.clone());
+        Ok(client)
+    }
+}
+
+/// Performs the handshake.
+async fn shake(raw: Raw, plan: Plan<'_>, way: Way, deadline: Instant) -> Result<Link, Refusal> {
+    let failed = || Refusal::Failed(ended(plan.server));
+    let core = raw.core().ok_or_else(failed)?;
+    let limit = deadline.saturating_duration_since(Instant::now());
+    let greeting = match way {
+        Way::Legacy | Way::Sse => handshake::initialize(core, plan.hello, limit).await?,
+        Way::Modern => handshake::discover(core, plan.hello, limit).await?,
+    };
+    raw.into_link(greeting).ok_or_else(failed)
+}
+
+fn deadline(limit: Duration) -> Instant {
+    crate::link::expiry(limit)
+}
+
+fn ended(server: &Server) -> LinkOpenError {
+    LinkOpenError::Ended { server: server.name().to_owned() }
+}
+
+/// Session id of the server.
+fn session(kept: &Attachment) -> Option<ServerSession> {
+    ServerSession::new(kept.session.as_deref()?.as_bytes())
+}

@@ -1,0 +1,429 @@
+//! Pool of links: maps a session and a server to one link.
+
+mod failure_backoff;
+mod link_report;
+mod link_state;
+mod open;
+mod pool_entry;
+mod pooled_link;
+pub(crate) mod profiles;
+mod resume_info;
+mod retire;
+pub(crate) mod shared_state;
+mod spares;
+mod table;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use stayput_core::{Generation, SessionId};
+use stayput_process::Processes;
+use tokio::{runtime::Handle, task::JoinHandle};
+
+use crate::{
+    AttachmentSink, Budget, Folders, Hello, Kept, Limits, Link, LinkKey, LinkOpenError, LinkOwner,
+    LossReason, Profile, Recycle, Server, Used, Wanted, Way,
+    open::opener::{Opener, Plan},
+    pool::{
+        pool_entry::{Leaving, PoolEntry},
+        profiles::{Asker, Profiles},
+    },
+    util::flag::{Flag, Trace},
+};
+use spares::Spares;
+use table::Table;
+
+pub use crate::pool::link_report::LinkReport;
+pub use crate::pool::link_state::LinkState;
+pub use crate::pool::pooled_link::{LinkHint, PooledLink};
+pub use retire::Retiring;
+
+/// Interval between two measurements of the children's memory. Used only if a memory limit is set.
+const MEASURED_EVERY: Duration = Duration::from_secs(5);
+
+/// Settings of the link pool: process starter, session directories, limits.
+#[derive(Clone, Debug)]
+pub struct LinkSettings {
+    /// Starts and ends child processes.
+    pub processes: Processes,
+    /// Private directories of the sessions.
+    pub folders: Folders,
+    /// Limits on links, processes and memory.
+    pub limits: Limits,
+    /// Largest message that is accepted from a server, in bytes.
+    pub message_limit: usize,
+}
+
+impl LinkSettings {
+    /// Settings with the default limits.
+    #[must_use]
+    pub fn new(processes: Processes, folders: Folders) -> Self {
+        let message_limit = stayput_wire::Message::MAX_BYTES;
+        Self { processes, folders, limits: Limits::default(), message_limit }
+    }
+}
+
+/// All links of this process, by session and server. The first caller opens a link; concurrent callers wait
+/// for the same attempt and share the link. A clone refers to the same pool.
+///
+/// An idle link runs no background task except those of its transport. Links are opened on the runtime given
+/// to [`Links::new`], not in the caller's task, so that a cancelled caller does not cancel the others.
+#[derive(Clone)]
+pub struct Links(Arc<Inner>);
+
+struct Inner {
+    opener: Arc<Opener>,
+    profiles: Profiles,
+    table: Table,
+    spares: Spares,
+    /// Set once the task that measures the memory of children runs.
+    measured: AtomicBool,
+    closed: Arc<Flag>,
+}
+
+/// Parameters of a request for a link.
+#[derive(Clone, Debug, Default)]
+pub struct Asking {
+    /// Client info and capabilities for the handshake, if the link has to be opened.
+    pub hello: Hello,
+    /// Saves and loads the attachment. Without it, the attachment is kept in memory only.
+    pub keeper: Option<Arc<dyn AttachmentSink>>,
+    /// Generation of the first link.
+    pub generation: Generation,
+}
+
+/// Result of closing all links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// Number of links that were live.
+    pub links: usize,
+    /// Number of links and opening attempts that did not end in time.
+    pub left: usize,
+}
+
+/// Status of one live link.
+#[derive(Clone, Debug)]
+pub struct LinkStatus {
+    /// Key of the link in the pool.
+    pub key: LinkKey,
+    /// Generation of the link. `None` while it is being opened.
+    pub generation: Option<Generation>,
+    /// Number of calls in flight.
+    pub in_flight: usize,
+}
+
+impl Links {
+    /// Creates an empty pool. Links run on `runtime`.
+    #[must_use]
+    pub fn new(settings: LinkSettings, runtime: Handle) -> Self {
+        let LinkSettings { processes, folders, limits, message_limit } = settings;
+        let budget = Budget::new(limits);
+        let opener = Arc::new(Opener::new(runtime, processes, folders, budget, message_limit));
+        let links = Self(Arc::new(Inner {
+            opener,
+            profiles: Profiles::default(),
+            table: Table::default(),
+            spares: Spares::default(),
+            measured: AtomicBool::new(false),
+            closed: Arc::default(),
+        }));
+        links.watch_memory(limits);
+        links
+    }
+
+    /// Replaces the limits. Links above a lower limit are not ended; no new link is admitted until the count
+    /// is below the limit.
+    pub fn set_limits(&self, limits: Limits) {
+        self.0.opener.budget.set_limits(limits);
+        self.watch_memory(limits);
+    }
+
+    /// Returns the profile of a server. An unknown server is probed on a temporary link with the credentials
+    /// of `place`.
+    ///
+    /// # Errors
+    /// If the server cannot be probed, or the session ends meanwhile.
+    pub async fn profile(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+        let scope = open::probe_scope(server, place);
+        let asker = Asker { links: self, server, scope: &scope };
+        self.while_live(server, place, self.0.profiles.get(asker)).await
+    }
+
+    /// Returns the profile of a server for a client with this `hello`. A server may list more for a client
+    /// that declares capabilities.
+    ///
+    /// # Errors
+    /// If the server cannot be probed.
+    pub async fn profile_for(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+        hello: &Hello,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+        let scope = open::probe_scope(server, place);
+        let asker = Asker { links: self, server, scope: &scope };
+        self.while_live(server, place, self.0.profiles.get_for(asker, hello)).await
+    }
+
+    /// Returns the transport and era of a server. A profile that was learned for one client is used for all.
+    ///
+    /// # Errors
+    /// If no profile is known and the server cannot be probed.
+    pub async fn way(&self, server: &Server, place: &LinkOwner) -> Result<Way, Arc<LinkOpenError>> {
+        let scope = open::probe_scope(server, place);
+        let asker = Asker { links: self, server, scope: &scope };
+        Ok(self.while_live(server, place, self.0.profiles.spoken(asker)).await?.way())
+    }
+
+    /// Runs `learning` until the session ends. A probe for an ended session would leave a directory behind.
+    async fn while_live(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+        learning: impl Future<Output = Result<Arc<Profile>, Arc<LinkOpenError>>>,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+        let visit = self.0.table.visit(place.session);
+        tokio::select! {
+            biased;
+            () = visit.over() => Err(Arc::new(open::ended(server))),
+            learned = learning => learned,
+        }
+    }
+
+    pub(crate) fn opener(&self) -> &Arc<Opener> {
+        &self.0.opener
+    }
+
+    /// Returns the cached profile of a server without a request to it. The result does not depend on the session.
+    pub async fn known_profile(&self, server: &Server, place: &LinkOwner) -> Option<Arc<Profile>> {
+        let scope = open::probe_scope(server, place);
+        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
+        self.0.profiles.known(self.0.profiles.whose(server, identity, &place.owner))
+    }
+
+    /// Returns the cached profile with current lists. If the server reported a changed list on any link of
+    /// this owner, the lists are fetched again on that link, once for all concurrent callers. `None` if no
+    /// profile is cached.
+    pub async fn current_profile(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+    ) -> Option<Arc<Profile>> {
+        let scope = open::probe_scope(server, place);
+        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
+        let changed = || self.0.table.changed(server, &place.owner);
+        let whose = self.0.profiles.whose(server, identity, &place.owner);
+        self.0.profiles.current(whose, self.0.opener.lists_changed(), changed).await
+    }
+
+    /// Fetches the lists again on this link, once for all concurrent callers: after the server reported a
+    /// change there, or if a list could not be fetched before. `None` if no profile is cached.
+    pub async fn relearn(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+        link: &Link,
+    ) -> Option<Arc<Profile>> {
+        let scope = open::probe_scope(server, place);
+        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
+        let whose = self.0.profiles.whose(server, identity, &place.owner);
+        self.0.profiles.relearn(whose, link).await
+    }
+
+    /// Stores a profile that was learned earlier, unless its era does not match the configured era of the server.
+    pub async fn set_profile(&self, server: &Server, place: &LinkOwner, profile: Profile) {
+        let scope = open::probe_scope(server, place);
+        if profiles::suits(server, profile.way())
+            && let Ok(identity) = self.0.opener.profile_identity(server, &scope).await
+        {
+            self.0.profiles.set(identity, Arc::new(profile));
+        }
+    }
+
+    /// Keeps spare processes of this server running, as its options say. Nothing is sent to them.
+    pub fn warm(&self, server: &Server) {
+        if !self.is_closed() {
+            self.0.spares.want(self, server);
+        }
+    }
+
+    /// Ends all links of a session and removes its directories. Returns what could not be removed.
+    ///
+    /// The work continues if the future is dropped. A link that is opened for the session meanwhile waits for
+    /// the end.
+    pub async fn end(&self, session: SessionId) -> Kept {
+        let (trace, gone) = Trace::new();
+        let (slots, earlier) = self.0.table.remove_session(session, gone.clone());
+        // A released link leaves its session on the server: delete it there.
+        let deletions: Vec<_> = slots.iter().filter_map(|slot| self.forget(slot)).collect();
+        // Start the end of all links first, then wait for all of them.
+        let mut ended = leaving(&slots, LossReason::Ended);
+        ended.extend(self.0.profiles.end(session).into_iter().map(Leaving::Opening));
+        ended.extend(earlier.map(Leaving::Opening));
+        let inner = self.0.clone();
+        let ending = self.0.opener.runtime.spawn(async move {
+            all_gone(&ended).await;
+            for deletion in deletions {
+                let _ = deletion.await;
+            }
+            let kept = inner.opener.folders.remove_session(session).await;
+            inner.table.forget_session(session, &gone);
+            drop(trace);
+            kept
+        });
+        ending.await.unwrap_or_default()
+    }
+
+    /// Releases all links of a session that continues in another process. Sessions on the servers and local
+    /// directories are kept for the process that resumes it.
+    pub async fn release(&self, session: SessionId) {
+        let (trace, gone) = Trace::new();
+        let (slots, earlier) = self.0.table.remove_session(session, gone.clone());
+        let mut ended = leaving(&slots, LossReason::Released);
+        ended.extend(earlier.map(Leaving::Opening));
+        let inner = self.0.clone();
+        let releasing = self.0.opener.runtime.spawn(async move {
+            all_gone(&ended).await;
+            inner.table.forget_session(session, &gone);
+            drop(trace);
+        });
+        let _ = releasing.await;
+    }
+
+    /// Deletes a server-side session that remained after its link was released.
+    fn forget(&self, slot: &PoolEntry) -> Option<JoinHandle<()>> {
+        let kept = slot.left_behind().filter(|_| slot.server.options().delete_on_end)?;
+        let (links, server, scope) = (self.clone(), slot.server.clone(), slot.key.scope().clone());
+        Some(self.0.opener.runtime.spawn(async move {
+            let hello = Hello::default();
+            let plan = Plan { server: &server, scope: &scope, hello: &hello };
+            // Ignore errors: a server that cannot be reached has to expire the session itself.
+            let _ = links.0.opener.forget(plan, &kept).await;
+        }))
+    }
+
+    /// Ends the link of `place` to `server`, if there is one, for all sessions that share it. The next link
+    /// has the next generation. For a branch of a session, only links of the branch itself are ended.
+    pub async fn restart(&self, server: &Server, place: &LinkOwner, reason: LossReason) {
+        let mut slots = self.0.table.of_place(server, place);
+        slots.retain(|slot| place.branch == 0 || slot.key.scope().session().is_some());
+        let ended: Vec<_> = slots.iter().filter_map(|slot| slot.end(reason, false)).collect();
+        all_gone(&ended).await;
+    }
+
+    /// Ends links that were idle for at least `idle`. Returns their number.
+    pub fn close_idle(&self, idle: Duration) -> usize {
+        let slots = self.0.table.all();
+        let old =
+            slots.iter().filter(|slot| slot.idle_since().is_some_and(|at| at.elapsed() >= idle));
+        old.filter(|slot| slot.recycle()).count()
+    }
+
+    /// Lists all links that are live or being opened.
+    #[must_use]
+    pub fn status(&self) -> Vec<LinkStatus> {
+        let slots = self.0.table.all();
+        let status = slots.iter().filter_map(|slot| {
+            let live = slot.live();
+            (live.is_some() || slot.is_opening()).then(|| LinkStatus {
+                key: slot.key.clone(),
+                generation: live.as_ref().map(|(_, generation)| *generation),
+                in_flight: live.map_or(0, |(link, _)| link.in_flight()),
+            })
+        });
+        status.collect()
+    }
+
+    /// Number of spare processes that are ready.
+    #[must_use]
+    pub fn spares(&self) -> usize {
+        self.0.spares.ready()
+    }
+
+    /// Current use of the budget.
+    #[must_use]
+    pub fn used(&self) -> Used {
+        self.0.opener.budget.used()
+    }
+
+    /// Releases all links at once, under one deadline, and opens no more. The work continues if the future is
+    /// dropped.
+    pub async fn close(&self, limit: Duration) -> Closed {
+        self.0.closed.raise();
+        let slots = self.0.table.remove_where(|_| true);
+        let mut ended = leaving(&slots, LossReason::Released);
+        let links = ended.iter().filter(|leaving| leaving.is_link()).count();
+        ended.extend(self.0.profiles.close().into_iter().map(Leaving::Opening));
+        ended.push(Leaving::Opening(self.0.spares.close()));
+        let processes = self.0.opener.processes.clone();
+        let closing = self.0.opener.runtime.spawn(async move {
+            let _ = tokio::time::timeout(limit, all_gone(&ended)).await;
+            let left = ended.iter().filter(|leaving| !leaving.is_gone()).count();
+            processes.close().await;
+            Closed { links, left }
+        });
+        closing.await.unwrap_or_default()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.closed.is_raised()
+    }
+
+    /// Starts a task that measures the memory of children, once a memory limit is set. Above the limit, the
+    /// budget admits a link only after another one has ended.
+    fn watch_memory(&self, limits: Limits) {
+        if limits.memory.is_none() || self.0.measured.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (weak, closed) = (Arc::downgrade(&self.0), self.0.closed.clone());
+        self.0.opener.runtime.spawn(async move {
+            while tokio::time::timeout(MEASURED_EVERY, closed.wait()).await.is_err() {
+                let Some(links) = weak.upgrade().map(Links) else { return };
+                links.measure().await;
+            }
+        });
+    }
+
+    /// Measures the memory of all children and passes the sum to the budget.
+    async fn measure(&self) {
+        let links: Vec<Link> =
+            self.0.table.all().iter().filter_map(|slot| Some(slot.live()?.0)).collect();
+        let sum = move || links.iter().filter_map(|link| link.memory()).sum();
+        let Ok(used) = tokio::task::spawn_blocking(sum).await else { return };
+        self.0.opener.budget.set_memory(used);
+    }
+}
+
+/// Ends all links for good, at once. Returns the ends to wait for.
+fn leaving(slots: &[Arc<PoolEntry>], reason: LossReason) -> Vec<Leaving> {
+    slots.iter().filter_map(|slot| slot.end(reason, true)).collect()
+}
+
+/// Waits for each in turn. All ends were started before, so that this takes as long as the slowest one.
+async fn all_gone(all: &[Leaving]) {
+    for leaving in all {
+        leaving.gone().await;
+    }
+}
+
+impl Recycle for Links {
+    fn recycle(&self, wanted: Wanted<'_>) -> bool {
+        self.0.spares.give_up_one(wanted) || self.0.table.recycle(wanted)
+    }
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Links({:?})", self.used())
+    }
+}

@@ -1,0 +1,356 @@
+//! Opening of a link, once for all concurrent callers.
+
+use std::sync::Arc;
+
+use stayput_core::{Generation, Owner, SessionId};
+use stayput_http::Worker;
+use stayput_wire::Era;
+
+use super::{Asking, Links, PooledLink};
+use crate::{
+    Attachment, Cost, Delivery, EraChoice, Expansion, Hello, Identity, Isolation, Link, LinkKey,
+    LinkOpenError, LinkOwner, Loss, LossReason, Profile, Scope, Server, Way,
+    budget::link_permit::LinkPermit,
+    open::{
+        opener::{Base, Plan},
+        started_child::Started,
+    },
+    pool::{
+        pool_entry::{Entered, PoolEntry},
+        pooled_link::Pin,
+        profiles::Asker,
+    },
+    server::link_key::{ScopeRef, Sought},
+    util::flag::Trace,
+};
+
+impl Links {
+    /// Returns the link of `place` to `server`. The first caller opens it; concurrent callers wait for the
+    /// same attempt. A caller that is cancelled does not cancel the attempt.
+    ///
+    /// # Errors
+    /// If the link cannot be opened. All callers that waited for the same attempt get the same error.
+    pub async fn open(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+        asking: &Asking,
+    ) -> Result<PooledLink, Arc<LinkOpenError>> {
+        let isolation = match self.settled(server, place) {
+            Some(isolation) => isolation,
+            None => self.isolation(server, place, asking).await?,
+        };
+        // Stay on this pool entry: once it has ended, the session or the configuration it was made for has ended too.
+        let pin = self.slot(&LinkKey::of(server, isolation, place), server).await;
+        let slot: &Arc<PoolEntry> = &pin;
+        let mut waited = None;
+        let (link, generation, loss) = loop {
+            if self.is_closed() {
+                return Err(Arc::new(ended(server)));
+            }
+            let changed = slot.changed();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match slot.enter(waited) {
+                Entered::Live { link, generation, loss } => break (link, generation, loss),
+                Entered::Failed(error) => return Err(error),
+                Entered::Wait(attempt) => waited = Some(attempt),
+                Entered::Open(attempt, trace) => {
+                    waited = Some(attempt);
+                    let (links, slot) = (self.clone(), slot.clone());
+                    let (server, asking) = (server.clone(), asking.clone());
+                    Opening { links, slot, attempt, server, asking, trace }.start();
+                }
+            }
+            changed.await;
+        };
+        Ok(PooledLink::new(pin, link, generation, loss))
+    }
+
+    /// Returns the live link of `place` to `server`, if there is one. Never waits.
+    #[must_use]
+    pub fn find(&self, server: &Server, place: &LinkOwner) -> Option<PooledLink> {
+        let LinkOwner { owner, session, branch } = place;
+        self.find_in(server, owner, (*session, *branch))
+    }
+
+    /// Returns the live link of the session itself (branch 0) of this owner.
+    #[must_use]
+    pub fn find_of(
+        &self,
+        server: &Server,
+        owner: &Owner,
+        session: SessionId,
+    ) -> Option<PooledLink> {
+        self.find_in(server, owner, (session, 0))
+    }
+
+    fn find_in(
+        &self,
+        server: &Server,
+        owner: &Owner,
+        (session, branch): (SessionId, u64),
+    ) -> Option<PooledLink> {
+        let all = [
+            ScopeRef::Session { owner, session, branch },
+            ScopeRef::Owner(owner),
+            ScopeRef::Shared,
+        ];
+        let chosen = chosen(server);
+        let mut all =
+            all.into_iter().filter(|it| chosen.is_none_or(|it_is| it_is == it.isolation()));
+        all.find_map(|scope| self.0.table.find(&Sought { server, scope })?.hold())
+    }
+
+    /// Returns the isolation if it is configured or follows from an existing pool entry.
+    fn settled(&self, server: &Server, place: &LinkOwner) -> Option<Isolation> {
+        chosen(server).or_else(|| {
+            let slots = self.0.table.of_place(server, place);
+            slots.first().map(|slot| match slot.key.scope() {
+                Scope::Session { .. } => Isolation::PerSession,
+                Scope::Owner(_) => Isolation::PerOwner,
+                Scope::Shared => Isolation::Shared,
+            })
+        })
+    }
+
+    /// Returns the isolation of a server whose era has to be learned first.
+    async fn isolation(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+        asking: &Asking,
+    ) -> Result<Isolation, Arc<LinkOpenError>> {
+        let visit = self.0.table.visit(place.session);
+        tokio::select! {
+            biased;
+            // The session ended: the result would not be for this session.
+            () = visit.over() => Err(Arc::new(ended(server))),
+            era = self.era(server, place, asking) => Ok(server.isolation(era?)),
+        }
+    }
+
+    /// Returns the era of a server. A saved attachment of the same identity says it without a request.
+    async fn era(
+        &self,
+        server: &Server,
+        place: &LinkOwner,
+        asking: &Asking,
+    ) -> Result<Era, Arc<LinkOpenError>> {
+        if let Some(keeper) = &asking.keeper
+            && let Some(kept) = keeper.load().await.map_err(|error| Arc::new(error.into()))?
+        {
+            let era = kept.way.era();
+            let scope = Scope::of(server.isolation(era), place);
+            let expansion = self.0.opener.folders.expansion(server, &scope).await;
+            let expansion = expansion.map_err(|error| Arc::new(error.into()))?;
+            if server.identity(&expansion) == kept.identity {
+                return Ok(era);
+            }
+        }
+        Ok(self.way(server, place).await?.era())
+    }
+
+    /// Returns the pool entry of a link. If its session is ending, waits for that end first.
+    async fn slot(&self, key: &LinkKey, server: &Server) -> Pin {
+        loop {
+            match self.0.table.slot(key, server, &self.0.opener.budget) {
+                Ok(slot) => return slot,
+                Err(ending) => ending.wait().await,
+            }
+        }
+    }
+}
+
+/// One attempt to open a link.
+struct Opening {
+    links: Links,
+    slot: Arc<PoolEntry>,
+    attempt: u64,
+    server: Server,
+    asking: Asking,
+    trace: Trace,
+}
+
+/// Generation, loss and resume data that a new link starts with.
+struct Beginning {
+    generation: Generation,
+    loss: Option<Arc<Loss>>,
+    /// Server-side session to resume.
+    resume: Option<Attachment>,
+}
+
+impl Drop for Opening {
+    /// Fails the attempt if the task was aborted or panicked, so that its waiters are woken.
+    fn drop(&mut self) {
+        self.slot.failed(self.attempt, Arc::new(ended(&self.server)));
+    }
+}
+
+impl Opening {
+    /// Opens the link in its own task.
+    fn start(self) {
+        let (slot, attempt) = (self.slot.clone(), self.attempt);
+        let runtime = Worker::runtime_or(&self.links.0.opener.runtime);
+        let task = runtime.spawn(self.run());
+        slot.opening(attempt, task.abort_handle());
+    }
+
+    async fn run(self) {
+        match self.open().await {
+            Ok((link, attachment, loss)) => {
+                self.slot.opened(self.attempt, link, &attachment, loss);
+            }
+            Err(error) => self.slot.failed(self.attempt, error),
+        }
+    }
+
+    async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), Arc<LinkOpenError>> {
+        if let Some(gone) = self.slot.after() {
+            gone.wait().await;
+        }
+        let opener = &self.links.0.opener;
+        let scope = self.slot.key.scope();
+        let expansion = opener.expansion(&self.server, scope, Some(&self.trace)).await?;
+        let identity = self.server.identity(&expansion);
+        let beginning = self.beginning(identity).await?;
+        let hello = self.hello(scope);
+        let plan = Plan { server: &self.server, scope, hello: &hello };
+        let (link, way) = match &beginning.resume {
+            Some(kept) => (opener.resume(plan, self.seat().await?, kept).await?, kept.way),
+            None => self.begin(plan, &expansion).await?,
+        };
+        let attachment = Attachment::of(&link, (beginning.generation, way), identity);
+        if let Some(keeper) = &self.asking.keeper {
+            keeper.save(&attachment).await.map_err(LinkOpenError::from)?;
+        }
+        Ok((link, attachment, beginning.loss))
+    }
+
+    /// Derives generation, loss and resume data from the last link of this process, or from the saved
+    /// attachment of another process.
+    async fn beginning(&self, identity: Identity) -> Result<Beginning, LinkOpenError> {
+        let (last, loss) = self.slot.before();
+        if let Some(last) = last {
+            return Ok(go_on(last, loss, identity));
+        }
+        let kept = match &self.asking.keeper {
+            Some(keeper) => keeper.load().await?,
+            None => None,
+        };
+        let Some(kept) = kept else {
+            return Ok(Beginning { generation: self.asking.generation, loss: None, resume: None });
+        };
+        let reason =
+            if kept.identity == identity { LossReason::Released } else { LossReason::Reconfigured };
+        Ok(go_on(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
+    }
+
+    /// Opens a link without a session to resume, with the transport and era of the server.
+    async fn begin(
+        &self,
+        plan: Plan<'_>,
+        expansion: &Expansion,
+    ) -> Result<(Link, Way), Arc<LinkOpenError>> {
+        if let Some(profile) = self.unasked(expansion) {
+            match self.open_as(plan, &profile).await {
+                // The server refused the plain legacy handshake. It may still be a legacy server with another
+                // transport: probe it.
+                Err(LinkOpenError::Http { delivery: Delivery::Refused, .. })
+                    if !self.server.is_process() => {}
+                opened => return Ok(opened?),
+            }
+        }
+        let asker = Asker { links: &self.links, server: &self.server, scope: plan.scope };
+        let profile = self.links.0.profiles.spoken(asker).await?;
+        Ok(self.open_as(plan, &profile).await?)
+    }
+
+    async fn open_as(
+        &self,
+        plan: Plan<'_>,
+        profile: &Profile,
+    ) -> Result<(Link, Way), LinkOpenError> {
+        let opener = &self.links.0.opener;
+        let link = match self.spare() {
+            None => opener.open(plan, profile, Base::LinkPermit(self.seat().await?)).await?,
+            Some(spare) => match opener.open(plan, profile, Base::Spare(spare)).await {
+                // The spare exited while it waited. A new process may still work.
+                Err(LinkOpenError::Exited { .. }) => {
+                    opener.open(plan, profile, Base::LinkPermit(self.seat().await?)).await?
+                }
+                opened => opened?,
+            },
+        };
+        Ok((link, profile.way()))
+    }
+
+    /// Returns an empty profile for a server that is configured as legacy and has none yet. It needs no
+    /// probe: the `initialize` result comes with the link.
+    fn unasked(&self, expansion: &Expansion) -> Option<Profile> {
+        if self.server.options().era != EraChoice::Legacy || self.server.is_sse() {
+            return None;
+        }
+        let known = self.links.0.profiles.known(self.server.profile_identity(expansion));
+        known.is_none().then(|| Profile::unasked(Way::Legacy))
+    }
+
+    /// Takes a spare process with its budget permit, if there is one.
+    fn spare(&self) -> Option<Started> {
+        let scope = self.slot.key.scope();
+        let mut spare = self.links.0.spares.take(&self.links, &self.server, scope)?;
+        spare.seat_mut()?.follow(self.trace.clone());
+        Some(spare)
+    }
+
+    /// Waits for a budget permit.
+    async fn seat(&self) -> Result<LinkPermit, LinkOpenError> {
+        let scope = self.slot.key.scope();
+        let cost = Cost { process: self.server.is_process() };
+        let budget = &self.links.0.opener.budget;
+        let permit = budget.admit(scope.owner(), cost, &self.links).await?;
+        Ok(LinkPermit::new(permit, self.trace.clone()))
+    }
+
+    /// Returns the client info for the handshake. A link shared by several sessions declares no capabilities,
+    /// because a request of the server could not be assigned to a client.
+    fn hello(&self, scope: &Scope) -> Hello {
+        match scope {
+            Scope::Session { .. } => self.asking.hello.clone(),
+            Scope::Owner(_) | Scope::Shared => self.asking.hello.without_capabilities(),
+        }
+    }
+}
+
+/// Derives the start of the next link from the attachment of the last one.
+fn go_on(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> Beginning {
+    let same = last.identity == identity;
+    let dropped = loss.as_ref().is_none_or(|loss| loss.leaves_state());
+    if same && dropped && last.can_resume() {
+        let generation = last.generation;
+        return Beginning { generation, loss: None, resume: Some(last) };
+    }
+    if same && dropped && last.is_stateless() {
+        return Beginning { generation: last.generation, loss: None, resume: None };
+    }
+    Beginning { generation: last.generation.next(), loss, resume: None }
+}
+
+/// Returns the isolation if the configuration determines it.
+fn chosen(server: &Server) -> Option<Isolation> {
+    match (server.options().isolation, server.options().era) {
+        (Some(isolation), _) => Some(isolation),
+        (None, EraChoice::Legacy) => Some(server.isolation(Era::Legacy)),
+        (None, EraChoice::Modern) => Some(server.isolation(Era::Modern)),
+        (None, EraChoice::Auto) => None,
+    }
+}
+
+/// Scope whose credentials a probe of the server uses.
+pub(super) fn probe_scope(server: &Server, place: &LinkOwner) -> Scope {
+    Scope::of(chosen(server).unwrap_or(Isolation::PerSession), place)
+}
+
+pub(super) fn ended(server: &Server) -> LinkOpenError {
+    LinkOpenError::Ended { server: server.name().to_owned() }
+}

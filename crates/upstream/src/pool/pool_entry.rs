@@ -1,0 +1,489 @@
+//! Pool entry of one link: empty, being opened, or live.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use stayput_core::Generation;
+use tokio::{sync::Notify, task::AbortHandle, time::Instant};
+
+use crate::{
+    Attachment, Budget, Link, LinkKey, LinkOpenError, Loss, LossReason, Server,
+    pool::{
+        failure_backoff::FailureBackoff,
+        link_report::LinkReport,
+        link_state::LinkState,
+        pooled_link::{Pin, PooledLink},
+        resume_info::ResumeInfo,
+    },
+    util::{
+        flag::{Flag, Trace},
+        lock::lock,
+    },
+};
+
+/// Shorter lifetimes count as failures for the backoff.
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+
+/// Number of entries ever created.
+static SLOTS: AtomicU64 = AtomicU64::new(0);
+
+/// Pool entry of the link between one scope and one server. It outlives its links, to keep the loss of the last one.
+#[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
+pub(super) struct PoolEntry {
+    /// Whether the entry was removed from the table. Later requests get a new entry; calls may still be in
+    /// flight on this one.
+    out: AtomicBool,
+    /// Whether more than one session may use the link.
+    pub(super) is_shared: bool,
+    pub(super) server: Server,
+    /// Monotonic id of the entry.
+    pub(super) number: u64,
+    budget: Budget,
+    state: Mutex<State>,
+    pub(super) key: LinkKey,
+    changed: Notify,
+}
+
+#[repr(C)] // Ordered as in `PoolEntry`.
+struct State {
+    phase: Phase,
+    pins: usize,
+    last_used: Instant,
+    /// Reason why the state of the previous generation is gone.
+    loss: Option<Arc<Loss>>,
+    /// Number of the current attempt to open, so that a waiter can tell how its attempt ended.
+    attempt: u64,
+    /// Attachment of the last link. For a live link it is built from the link itself.
+    last: Option<Box<Attachment>>,
+    opened: Instant,
+    trouble: Option<Box<FailureBackoff>>,
+    /// Raised when the link of the previous configuration is gone.
+    after: Option<Arc<Flag>>,
+    ended: bool,
+}
+
+enum Phase {
+    Empty,
+    Opening {
+        task: Option<AbortHandle>,
+        /// Raised when the attempt has released everything.
+        gone: Arc<Flag>,
+    },
+    Live {
+        link: Link,
+        footing: ResumeInfo,
+    },
+}
+
+/// Next step for a caller that wants the link.
+pub(super) enum Entered {
+    /// Use the link.
+    Live { link: Link, generation: Generation, loss: Option<Arc<Loss>> },
+    /// Open the link in this attempt; no other attempt runs.
+    Open(u64, Trace),
+    /// Wait for this attempt.
+    Wait(u64),
+    /// Return this error.
+    Failed(Arc<LinkOpenError>),
+}
+
+/// Link or opening attempt that is ending.
+pub(super) enum Leaving {
+    Link(Link),
+    /// An aborted attempt to open.
+    Opening(Arc<Flag>),
+}
+
+impl Leaving {
+    /// Waits until it has released everything.
+    pub(super) async fn gone(&self) {
+        match self {
+            Self::Link(link) => link.gone().await,
+            Self::Opening(gone) => gone.wait().await,
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        match self {
+            Self::Link(link) => link.is_gone(),
+            Self::Opening(gone) => gone.is_raised(),
+        }
+    }
+
+    pub(super) fn is_link(&self) -> bool {
+        matches!(self, Self::Link(_))
+    }
+}
+
+impl PoolEntry {
+    pub(super) fn new(key: LinkKey, server: Server, budget: Budget) -> Self {
+        let now = Instant::now();
+        let state = State {
+            phase: Phase::Empty,
+            attempt: 0,
+            last: None,
+            loss: None,
+            pins: 0,
+            last_used: now,
+            opened: now,
+            trouble: None,
+            after: None,
+            ended: false,
+        };
+        let number = SLOTS.fetch_add(1, Ordering::Relaxed);
+        Self {
+            is_shared: key.scope().session().is_none(),
+            key,
+            server,
+            number,
+            budget,
+            state: Mutex::new(state),
+            out: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Makes the entry the successor of one with another configuration. It is opened when `gone` is raised,
+    /// because both may use the same directory.
+    pub(super) fn following(self, last: Attachment, gone: Arc<Flag>) -> Self {
+        {
+            let mut state = lock(&self.state);
+            state.last = Some(Box::new(last));
+            state.loss = Some(Arc::new(Loss::new(LossReason::Reconfigured, "")));
+            state.after = Some(gone);
+        }
+        self
+    }
+
+    /// Marks the entry as removed from the table.
+    pub(super) fn take_out(&self) {
+        self.out.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_out(&self) -> bool {
+        self.out.load(Ordering::Acquire)
+    }
+
+    /// Flag that has to be raised before a link is opened.
+    pub(super) fn after(&self) -> Option<Arc<Flag>> {
+        lock(&self.state).after.clone()
+    }
+
+    /// Attachment of the live link, or of the last one.
+    pub(super) fn legacy(&self) -> Option<Attachment> {
+        let mut state = lock(&self.state);
+        state.notice_loss(&self.server);
+        match &state.phase {
+            Phase::Live { link, footing } => Some(footing.attachment(link, &self.server)),
+            Phase::Empty | Phase::Opening { .. } => state.last.as_deref().cloned(),
+        }
+    }
+
+    /// Number of calls in flight; 1 while a link is being opened.
+    pub(super) fn in_flight(&self) -> usize {
+        match &lock(&self.state).phase {
+            Phase::Live { link, .. } if link.loss().is_none() => link.in_flight(),
+            Phase::Opening { .. } => 1,
+            Phase::Live { .. } | Phase::Empty => 0,
+        }
+    }
+
+    /// Counts one more user. From now on the link is not idle, so that it is not evicted while callers wait
+    /// for it to open.
+    pub(super) fn pin(&self) {
+        lock(&self.state).pins += 1;
+    }
+
+    /// Counts one user less. If the link is now idle, notifies the budget.
+    pub(super) fn unpin(&self) {
+        {
+            let mut state = lock(&self.state);
+            state.pins -= 1;
+            state.last_used = Instant::now();
+        }
+        // Usually no request waits for the budget, and the second lock is skipped.
+        if self.budget.is_awaited() && lock(&self.state).idle_since().is_some() {
+            self.budget.idle();
+        }
+    }
+
+    /// Returns the next step to get the link. `waited` is the attempt that the caller waited for.
+    pub(super) fn enter(&self, waited: Option<u64>) -> Entered {
+        let mut state = lock(&self.state);
+        if state.ended {
+            return Entered::Failed(self.over());
+        }
+        state.notice_loss(&self.server);
+        match &state.phase {
+            Phase::Live { link, footing } => {
+                let (link, generation) = (link.share(), footing.generation);
+                Entered::Live { link, generation, loss: state.loss.clone() }
+            }
+            Phase::Opening { .. } => Entered::Wait(state.attempt),
+            Phase::Empty => {
+                if let Some(error) = state.refusal(waited, self.key.server()) {
+                    return Entered::Failed(error);
+                }
+                state.attempt += 1;
+                let (trace, gone) = Trace::new();
+                state.phase = Phase::Opening { task: None, gone };
+                Entered::Open(state.attempt, trace)
+            }
+        }
+    }
+
+    /// Returns a guard of the link, if it is live.
+    pub(super) fn hold(self: Arc<Self>) -> Option<PooledLink> {
+        let mut state = lock(&self.state);
+        state.notice_loss(&self.server);
+        let Phase::Live { link, footing } = &state.phase else { return None };
+        let (link, generation, loss) = (link.share(), footing.generation, state.loss.clone());
+        state.pins += 1;
+        drop(state);
+        Some(PooledLink::new(Pin::of_counted(self), link, generation, loss))
+    }
+
+    /// Waits for a change of the state. Enable it before the call of [`PoolEntry::enter`], so that no change is missed.
+    pub(super) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Stores the abort handle of the task that opens the link.
+    pub(super) fn opening(&self, attempt: u64, opener: AbortHandle) {
+        let mut state = lock(&self.state);
+        let current = state.attempt == attempt;
+        match &mut state.phase {
+            Phase::Opening { task, .. } if current => *task = Some(opener),
+            // The attempt has finished, or was given up before its handle was stored.
+            _ => opener.abort(),
+        }
+    }
+
+    /// Attachment of the last link, and the loss that ended it.
+    pub(super) fn before(&self) -> (Option<Attachment>, Option<Arc<Loss>>) {
+        let state = lock(&self.state);
+        (state.last.as_deref().cloned(), state.loss.clone())
+    }
+
+    /// Stores the link of a successful attempt.
+    pub(super) fn opened(
+        &self,
+        attempt: u64,
+        link: Link,
+        attachment: &Attachment,
+        loss: Option<Arc<Loss>>,
+    ) {
+        let footing = ResumeInfo::of(attachment, &self.server);
+        let idle = {
+            let mut state = lock(&self.state);
+            if state.ended || state.attempt != attempt {
+                // The attempt was given up. The caller drops the link.
+                return;
+            }
+            link.settled();
+            state.loss = loss;
+            (state.last, state.after) = (None, None);
+            if let Some(trouble) = &mut state.trouble {
+                trouble.failed = None;
+            }
+            state.phase = Phase::Live { link, footing };
+            state.opened = Instant::now();
+            state.last_used = state.opened;
+            state.idle_since().is_some()
+        };
+        self.changed.notify_waiters();
+        if idle {
+            // All callers were cancelled meanwhile.
+            self.budget.idle();
+        }
+    }
+
+    /// Stores the error of a failed attempt.
+    pub(super) fn failed(&self, attempt: u64, error: Arc<LinkOpenError>) {
+        {
+            let mut state = lock(&self.state);
+            if state.attempt != attempt || !matches!(state.phase, Phase::Opening { .. }) {
+                return;
+            }
+            // An exhausted budget is not a failure of the server, and a backoff error must not extend the backoff.
+            if error.is_of_server() && !matches!(*error, LinkOpenError::BackingOff { .. }) {
+                state.trouble().rest();
+            }
+            state.phase = Phase::Empty;
+            state.trouble().failed = Some((attempt, error));
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Ends the link. Returns what to wait for, if anything. With `for_good`, no other link is opened.
+    pub(super) fn end(&self, reason: LossReason, for_good: bool) -> Option<Leaving> {
+        let leaving = {
+            let mut state = lock(&self.state);
+            state.ended |= for_good;
+            state.close(reason, &self.server)
+        };
+        self.changed.notify_waiters();
+        leaving
+    }
+
+    /// Attachment of a released link whose session still exists on the server.
+    pub(super) fn left_behind(&self) -> Option<Attachment> {
+        let state = lock(&self.state);
+        let let_go = state.loss.as_ref().is_some_and(|loss| loss.leaves_state());
+        let empty = matches!(state.phase, Phase::Empty);
+        let last = state.last.as_deref().filter(|last| empty && let_go && last.can_resume());
+        last.cloned()
+    }
+
+    /// Ends the link if it is idle. Returns whether it was.
+    pub(super) fn recycle(&self) -> bool {
+        let mut state = lock(&self.state);
+        let idle = state.idle_since().is_some();
+        if idle {
+            state.close(LossReason::Evicted, &self.server);
+        }
+        idle
+    }
+
+    /// Start of the idle time, if the link is live and unused.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        lock(&self.state).idle_since()
+    }
+
+    /// Time of the last use.
+    pub(super) fn last_used(&self) -> Instant {
+        lock(&self.state).last_used
+    }
+
+    /// Returns the live link and its generation.
+    pub(super) fn live(&self) -> Option<(Link, Generation)> {
+        match &lock(&self.state).phase {
+            Phase::Live { link, footing } if link.loss().is_none() => {
+                Some((link.share(), footing.generation))
+            }
+            _ => None,
+        }
+    }
+
+    /// State of the link.
+    pub(super) fn standing(&self) -> LinkState {
+        let mut state = lock(&self.state);
+        state.notice_loss(&self.server);
+        state.standing()
+    }
+
+    /// Report for the operator.
+    pub(super) fn report(&self) -> LinkReport {
+        let mut state = lock(&self.state);
+        state.notice_loss(&self.server);
+        let link = match &state.phase {
+            Phase::Live { link, .. } => Some(Arc::new(link.share())),
+            _ => None,
+        };
+        let failed = state.trouble.as_ref().and_then(|trouble| trouble.failed.as_ref());
+        LinkReport {
+            key: self.key.clone(),
+            standing: state.standing(),
+            loss: state.loss.clone(),
+            failed: failed.map(|(_, error)| error.clone()),
+            opened: link.as_ref().map(|_| state.opened.elapsed()),
+            link,
+        }
+    }
+
+    pub(super) fn is_opening(&self) -> bool {
+        matches!(lock(&self.state).phase, Phase::Opening { .. })
+    }
+
+    fn over(&self) -> Arc<LinkOpenError> {
+        Arc::new(LinkOpenError::Ended { server: self.key.server().to_owned() })
+    }
+}
+
+impl State {
+    fn standing(&self) -> LinkState {
+        match &self.phase {
+            Phase::Opening { .. } => LinkState::Opening,
+            Phase::Live { link, footing } => {
+                LinkState::Live { generation: footing.generation, in_flight: link.in_flight() }
+            }
+            Phase::Empty => match self.trouble.as_ref().and_then(|trouble| trouble.pause()) {
+                Some(pause) => LinkState::BackingOff(pause),
+                None if self.last.is_none() => LinkState::None,
+                None => LinkState::Over(self.loss.clone()),
+            },
+        }
+    }
+
+    /// Moves a dead link out of the live phase and records its loss.
+    fn notice_loss(&mut self, server: &Server) {
+        let Phase::Live { link, footing } = &self.phase else { return };
+        let Some(loss) = link.loss() else { return };
+        // Guards may still exist; without this they would keep the budget permit from the next link.
+        link.close(loss.reason());
+        self.last = Some(Box::new(footing.attachment(link, server)));
+        self.phase = Phase::Empty;
+        self.loss = Some(loss);
+        if self.opened.elapsed() < SHORT_LIFE {
+            self.trouble().short_life();
+        } else {
+            self.trouble = None;
+        }
+    }
+
+    fn trouble(&mut self) -> &mut FailureBackoff {
+        self.trouble.get_or_insert_default()
+    }
+
+    /// Returns the error that prevents a new attempt: that of the attempt just waited for, or a running backoff.
+    fn refusal(&self, waited: Option<u64>, server: &str) -> Option<Arc<LinkOpenError>> {
+        let trouble = self.trouble.as_ref()?;
+        match &trouble.failed {
+            Some((attempt, error)) if waited == Some(*attempt) => Some(error.clone()),
+            _ => trouble.resting(server, self.loss.as_deref()).map(Arc::new),
+        }
+    }
+
+    /// Start of the idle time. A dead link is not idle: its permit is freed anyway. The time starts at the
+    /// end of the last call, even if the caller dropped its guard earlier (E20).
+    fn idle_since(&self) -> Option<Instant> {
+        let Phase::Live { link, .. } = &self.phase else { return None };
+        let idle = self.pins == 0 && link.in_flight() == 0 && link.loss().is_none();
+        idle.then(|| link.quiet_since().map_or(self.last_used, |at| at.max(self.last_used)))
+    }
+
+    fn close(&mut self, reason: LossReason, server: &Server) -> Option<Leaving> {
+        match std::mem::replace(&mut self.phase, Phase::Empty) {
+            Phase::Empty => None,
+            Phase::Opening { task, gone } => {
+                let server = server.name().to_owned();
+                let error = Arc::new(LinkOpenError::Ended { server });
+                self.trouble().failed = Some((self.attempt, error));
+                // A new number, so that a late result of the aborted attempt is ignored.
+                self.attempt += 1;
+                if let Some(task) = task {
+                    task.abort();
+                }
+                Some(Leaving::Opening(gone))
+            }
+            Phase::Live { link, footing } => {
+                self.last = Some(Box::new(footing.attachment(&link, server)));
+                link.close(reason);
+                self.loss = link.loss();
+                Some(Leaving::Link(link))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PoolEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PoolEntry({:?})", self.key)
+    }
+}

@@ -1,0 +1,129 @@
+//! Guard of a live link, and a weak hint to its pool entry.
+
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, Weak},
+};
+
+use stayput_core::Generation;
+
+use crate::{Link, LinkKey, Loss, Server, pool::pool_entry::PoolEntry};
+
+/// Counts one user of a pool entry; drops the count when it goes out of scope. A counted entry is not evicted.
+pub(super) struct Pin(Arc<PoolEntry>);
+
+impl Pin {
+    pub(super) fn new(slot: Arc<PoolEntry>) -> Self {
+        slot.pin();
+        Self(slot)
+    }
+
+    /// Wraps an entry whose user count was already incremented.
+    pub(super) fn of_counted(slot: Arc<PoolEntry>) -> Self {
+        Self(slot)
+    }
+}
+
+impl Deref for Pin {
+    type Target = Arc<PoolEntry>;
+
+    fn deref(&self) -> &Arc<PoolEntry> {
+        &self.0
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.0.unpin();
+    }
+}
+
+/// Guard of a live link. The pool does not evict the link while a guard exists.
+pub struct PooledLink {
+    pin: Pin,
+    link: Link,
+    generation: Generation,
+    loss: Option<Arc<Loss>>,
+}
+
+impl PooledLink {
+    pub(super) fn new(
+        pin: Pin,
+        link: Link,
+        generation: Generation,
+        loss: Option<Arc<Loss>>,
+    ) -> Self {
+        Self { pin, link, generation, loss }
+    }
+
+    /// Generation of the state behind the link. It increases when that state is lost.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Reason why the state of the previous generation is gone, if known.
+    #[must_use]
+    pub fn loss(&self) -> Option<&Arc<Loss>> {
+        self.loss.as_ref()
+    }
+
+    /// Monotonic id of the pool entry. State never carries over to an entry with a higher id.
+    #[must_use]
+    pub fn slot(&self) -> u64 {
+        self.pin.number
+    }
+
+    /// Whether several sessions, and so several clients, may use the link.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.pin.is_shared
+    }
+
+    /// Weak reference to the pool entry, to find the link again without a lookup.
+    #[must_use]
+    pub fn spot(&self) -> LinkHint {
+        LinkHint(Arc::downgrade(&self.pin))
+    }
+
+    /// Key of the link in the pool.
+    #[must_use]
+    pub fn key(&self) -> &LinkKey {
+        &self.pin.key
+    }
+}
+
+impl Deref for PooledLink {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl fmt::Debug for PooledLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PooledLink({:?}, generation {})", self.link, self.generation)
+    }
+}
+
+/// Weak reference to a pool entry. Skips the lookup when the same session calls the same server again.
+#[derive(Clone, Default)]
+pub struct LinkHint(Weak<PoolEntry>);
+
+impl LinkHint {
+    /// Returns the live link of the entry, if it leads to `server` or a copy of it. On `None`, use
+    /// [`Links::find`](crate::Links::find).
+    #[must_use]
+    pub fn find(&self, server: &Server) -> Option<PooledLink> {
+        let slot = self.0.upgrade()?;
+        if slot.server.is(server) && !slot.is_out() { slot.hold() } else { None }
+    }
+}
+
+impl fmt::Debug for LinkHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LinkHint({:?})", self.0.upgrade())
+    }
+}

@@ -1,0 +1,96 @@
+//! Retirement of links to a server that was reconfigured or removed.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Links, all_gone, leaving};
+use crate::{LinkKey, LossReason, Server, pool::pool_entry::PoolEntry, util::flag::Trace};
+
+/// Interval at which links are checked for calls in flight.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Links to a server that is being replaced. A link to its replacement is opened after these have ended;
+/// [`Retiring::run`] ends them.
+#[derive(Debug)]
+#[must_use = "the links go on until it is run"]
+pub struct Retiring {
+    links: Links,
+    /// Current pool entries, each with a guard. Dropping the guard lets the successor of that entry open.
+    slots: Vec<(Arc<PoolEntry>, Trace)>,
+    /// Server whose key is no longer in use: entries that were added late are ended too. `None` if the key
+    /// stays in use.
+    old: Option<Server>,
+}
+
+impl Links {
+    /// Ends every link to a server of this name whose configuration differs from `server`, or all of them if
+    /// `server` is `None`. Calls in flight fail.
+    pub async fn reconfigure(&self, name: &str, server: Option<&Server>) {
+        let keep = server.map(Server::configuration);
+        self.0.spares.drop_all(name, keep);
+        let slots = self
+            .0
+            .table
+            .remove_where(|key| key.server() == name && Some(key.configuration()) != keep);
+        let (trace, gone) = Trace::new();
+        let ended = leaving(&slots, LossReason::Reconfigured);
+        if let Some(server) = server {
+            let all = slots.iter().map(|slot| (slot, gone.clone()));
+            self.0.table.succeed(all, server, &self.0.opener.budget);
+        }
+        all_gone(&ended).await;
+        drop(trace);
+    }
+
+    /// Replaces `old` by `new`. Sessions with state at `old` get a loss at `new`. Before it calls
+    /// [`Retiring::run`], the caller has to stop routing new calls to `old`.
+    pub fn retire(&self, old: &Server, new: Option<&Server>) -> Retiring {
+        let same = new.is_some_and(|new| new.configuration() == old.configuration());
+        let traced = self.0.table.all_where(|key| is_of(key, old)).into_iter().map(|slot| {
+            let (trace, gone) = Trace::new();
+            // With the same configuration only options changed, such as the isolation. Links of another
+            // isolation have other entries, which do not succeed these.
+            if let Some(new) = new.filter(|_| !same) {
+                self.0.table.succeed([(&slot, gone)], new, &self.0.opener.budget);
+            }
+            (slot, trace)
+        });
+        let slots = traced.collect();
+        if !same {
+            self.0.spares.drop_all(old.name(), new.map(Server::configuration));
+        }
+        Retiring { links: self.clone(), slots, old: (!same).then(|| old.clone()) }
+    }
+}
+
+impl Retiring {
+    /// Ends each link when it has no call in flight, or after `limit`.
+    pub async fn run(self, limit: Duration) {
+        let Self { links, mut slots, old } = self;
+        let until = Instant::now() + limit;
+        links.0.table.remove_all(slots.iter().map(|(slot, _)| slot));
+        if let Some(old) = old {
+            let late = links.0.table.remove_where(|key| is_of(key, &old));
+            slots.extend(late.into_iter().map(|slot| (slot, Trace::new().0)));
+        }
+        let mut ended = Vec::new();
+        while !slots.is_empty() {
+            let late = Instant::now() >= until;
+            for (slot, trace) in slots.extract_if(.., |(slot, _)| late || slot.in_flight() == 0) {
+                ended.extend(slot.end(LossReason::Reconfigured, true).map(|it| (it, trace)));
+            }
+            // Drop the guards of ended links now, so that their successors need not wait for the slower ones.
+            ended.retain(|(leaving, _)| !leaving.is_gone());
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        for (leaving, trace) in ended {
+            leaving.gone().await;
+            drop(trace);
+        }
+    }
+}
+
+fn is_of(key: &LinkKey, server: &Server) -> bool {
+    key.server() == server.name() && key.configuration() == server.configuration()
+}

@@ -1,0 +1,273 @@
+//! Index of all pool entries.
+
+use std::{
+    borrow::Borrow,
+    collections::{HashMap, HashSet, hash_map::Entry},
+    hash::{Hash, Hasher},
+    sync::{Arc, Mutex},
+};
+
+use stayput_core::{Owner, SessionId};
+
+use crate::{
+    Budget, Isolation, Link, LinkKey, LinkOwner, Server, Wanted,
+    pool::{pool_entry::PoolEntry, pooled_link::Pin},
+    server::link_key::{LikeKey, Sought},
+    util::{flag::Flag, lock::lock},
+};
+
+/// All pool entries. The lock is held for a lookup only, never across an await.
+#[derive(Debug, Default)]
+pub(super) struct Table(Mutex<Slots>);
+
+#[derive(Debug, Default)]
+struct Slots {
+    slots: HashSet<ByKey>,
+    /// First entry of each session. Most sessions have only one.
+    sessions: HashMap<SessionId, Arc<PoolEntry>>,
+    /// Further entries of a session.
+    more: HashMap<SessionId, Vec<Arc<PoolEntry>>>,
+    /// Raised when the session ends. For requests that have no entry yet.
+    visits: HashMap<SessionId, Arc<Flag>>,
+    /// Sessions that are ending. A new link of such a session waits until the end is complete.
+    endings: HashMap<SessionId, Arc<Flag>>,
+}
+
+/// Entry that is hashed and compared by its key, so that the key is stored once.
+#[derive(Debug)]
+struct ByKey(Arc<PoolEntry>);
+
+impl Borrow<LinkKey> for ByKey {
+    fn borrow(&self) -> &LinkKey {
+        &self.0.key
+    }
+}
+
+impl<'a> Borrow<dyn LikeKey + 'a> for ByKey {
+    fn borrow(&self) -> &(dyn LikeKey + 'a) {
+        &self.0.key
+    }
+}
+
+impl Hash for ByKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByKey {}
+
+impl Table {
+    /// Returns the entry for this key, or creates it. While the session ends, returns the flag to wait for.
+    pub(super) fn slot(
+        &self,
+        key: &LinkKey,
+        server: &Server,
+        budget: &Budget,
+    ) -> Result<Pin, Arc<Flag>> {
+        let mut table = lock(&self.0);
+        if let Some(ByKey(slot)) = table.slots.get(key) {
+            return Ok(Pin::new(slot.clone()));
+        }
+        let ending = key.scope().session().and_then(|session| table.endings.get(&session));
+        // A raised flag that is still present: the task that ended the session was stopped with its runtime.
+        if let Some(ending) = ending.filter(|ending| !ending.is_raised()) {
+            return Err(ending.clone());
+        }
+        let slot = Arc::new(PoolEntry::new(key.clone(), server.clone(), budget.clone()));
+        table.insert(slot.clone());
+        Ok(Pin::new(slot))
+    }
+
+    /// Adds entries for `server` as successors of entries with another configuration. Each opens when its
+    /// predecessor is gone, and starts with the next generation.
+    pub(super) fn succeed<'s>(
+        &self,
+        old: impl IntoIterator<Item = (&'s Arc<PoolEntry>, Arc<Flag>)>,
+        server: &Server,
+        budget: &Budget,
+    ) {
+        for (old, gone) in old {
+            let key = LinkKey::new(server, old.key.scope().clone());
+            let Some(last) = old.legacy() else { continue };
+            let mut table = lock(&self.0);
+            if !table.slots.contains(&key) {
+                let slot =
+                    PoolEntry::new(key, server.clone(), budget.clone()).following(last, gone);
+                table.insert(Arc::new(slot));
+            }
+        }
+    }
+
+    /// Registers a request of this session that has no entry yet. Its flag is raised if the session ends.
+    pub(super) fn visit(&self, session: SessionId) -> Visit<'_> {
+        let over = lock(&self.0).visits.entry(session).or_default().clone();
+        Visit { table: self, session, over }
+    }
+
+    /// Finds the entry for a borrowed key.
+    pub(super) fn find(&self, sought: &Sought<'_>) -> Option<Arc<PoolEntry>> {
+        let sought: &dyn LikeKey = sought;
+        lock(&self.0).slots.get(sought).map(|slot| slot.0.clone())
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<PoolEntry>> {
+        lock(&self.0).slots.iter().map(|slot| slot.0.clone()).collect()
+    }
+
+    /// Removes all entries of a session. New requests wait for `gone`. Also returns the flag of an earlier
+    /// end that is still in progress.
+    pub(super) fn remove_session(
+        &self,
+        session: SessionId,
+        gone: Arc<Flag>,
+    ) -> (Vec<Arc<PoolEntry>>, Option<Arc<Flag>>) {
+        let mut table = lock(&self.0);
+        if let Some(over) = table.visits.remove(&session) {
+            over.raise();
+        }
+        let mut slots = table.more.remove(&session).unwrap_or_default();
+        slots.extend(table.sessions.remove(&session));
+        slots.iter().for_each(|slot| table.remove(slot));
+        (slots, table.endings.insert(session, gone))
+    }
+
+    /// Marks the end of a session as complete.
+    pub(super) fn forget_session(&self, session: SessionId, gone: &Arc<Flag>) {
+        let mut table = lock(&self.0);
+        if table.endings.get(&session).is_some_and(|ending| Arc::ptr_eq(ending, gone)) {
+            table.endings.remove(&session);
+        }
+    }
+
+    /// Returns all entries whose key matches.
+    pub(super) fn all_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<PoolEntry>> {
+        let table = lock(&self.0);
+        let all = table.slots.iter().filter(|slot| which(&slot.0.key));
+        all.map(|slot| slot.0.clone()).collect()
+    }
+
+    /// Removes these entries.
+    pub(super) fn remove_all<'s>(&self, slots: impl Iterator<Item = &'s Arc<PoolEntry>>) {
+        let mut table = lock(&self.0);
+        for slot in slots {
+            if table.slots.get(&slot.key).is_some_and(|known| Arc::ptr_eq(&known.0, slot)) {
+                table.remove(slot);
+            }
+        }
+    }
+
+    /// Removes all entries whose key matches.
+    pub(super) fn remove_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<PoolEntry>> {
+        let mut table = lock(&self.0);
+        let all = table.slots.iter().filter(|slot| which(&slot.0.key));
+        let slots: Vec<_> = all.map(|slot| slot.0.clone()).collect();
+        slots.iter().for_each(|slot| table.remove(slot));
+        slots
+    }
+
+    /// Returns the live links to `server` of this owner, and the shared ones, that reported a changed list
+    /// since their lists were last fetched. Most recently used first.
+    pub(super) fn changed(&self, server: &Server, owner: &Owner) -> Vec<Link> {
+        let slots: Vec<_> = {
+            let table = lock(&self.0);
+            let own = table.slots.iter().map(|slot| &slot.0).filter(|slot| {
+                let key = &slot.key;
+                key.server() == server.name()
+                    && key.configuration() == server.configuration()
+                    && key.scope().owner().is_none_or(|it| it == owner)
+            });
+            own.cloned().collect()
+        };
+        let links = slots.iter().filter_map(|slot| Some((slot.last_used(), slot.live()?.0)));
+        let mut links: Vec<_> = links.filter(|(_, link)| link.lists_changed() > 0).collect();
+        links.sort_by_key(|(used, _)| std::cmp::Reverse(*used));
+        links.into_iter().map(|(_, link)| link).collect()
+    }
+
+    /// Returns the entries through which `place` may reach `server`, for every isolation.
+    pub(super) fn of_place(&self, server: &Server, place: &LinkOwner) -> Vec<Arc<PoolEntry>> {
+        let table = lock(&self.0);
+        let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
+        let keys = all.map(|isolation| LinkKey::of(server, isolation, place));
+        keys.iter().filter_map(|key| Some(table.slots.get(key)?.0.clone())).collect()
+    }
+
+    /// Ends the link that was idle for longest. Returns whether there was one.
+    pub(super) fn recycle(&self, wanted: Wanted<'_>) -> bool {
+        let mut idle: Vec<_> = {
+            let table = lock(&self.0);
+            let fits = table.slots.iter().map(|slot| &slot.0).filter(|slot| {
+                (!wanted.process || slot.server.is_process())
+                    && (wanted.owner.is_none() || slot.key.scope().owner() == wanted.owner)
+            });
+            let fits = fits.cloned();
+            fits.filter_map(|slot| Some((slot.idle_since()?, slot))).collect()
+        };
+        idle.sort_by_key(|(since, _)| *since);
+        // The first one may be in use again; then try the next.
+        idle.iter().any(|(_, slot)| slot.recycle())
+    }
+}
+
+/// Registration of a request, see [`Table::visit`].
+pub(super) struct Visit<'a> {
+    table: &'a Table,
+    session: SessionId,
+    over: Arc<Flag>,
+}
+
+impl Visit<'_> {
+    /// Waits until the session ends.
+    pub(super) async fn over(&self) {
+        self.over.wait().await;
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut table = lock(&self.table.0);
+        let own = |over: &Arc<Flag>| Arc::ptr_eq(over, &self.over) && Arc::strong_count(over) <= 2;
+        if table.visits.get(&self.session).is_some_and(own) {
+            table.visits.remove(&self.session);
+        }
+    }
+}
+
+impl Slots {
+    fn insert(&mut self, slot: Arc<PoolEntry>) {
+        if let Some(session) = slot.key.scope().session() {
+            match self.sessions.entry(session) {
+                Entry::Vacant(first) => {
+                    first.insert(slot.clone());
+                }
+                Entry::Occupied(_) => self.more.entry(session).or_default().push(slot.clone()),
+            }
+        }
+        self.slots.insert(ByKey(slot));
+    }
+
+    fn remove(&mut self, slot: &PoolEntry) {
+        if let Some(session) = slot.key.scope().session() {
+            let mut more = self.more.remove(&session).unwrap_or_default();
+            more.retain(|other| other.key != slot.key);
+            if self.sessions.get(&session).is_some_and(|first| first.key == slot.key) {
+                match more.pop() {
+                    Some(next) => self.sessions.insert(session, next),
+                    None => self.sessions.remove(&session),
+                };
+            }
+            if !more.is_empty() {
+                self.more.insert(session, more);
+            }
+        }
+        self.slots.remove(&slot.key);
+        slot.take_out();
+    }
+}

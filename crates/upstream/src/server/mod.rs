@@ -1,0 +1,467 @@
+//! Configuration of one MCP server.
+
+mod error;
+mod expand;
+mod http;
+mod identity;
+mod initialize_result;
+pub(crate) mod link_key;
+mod provider;
+pub(crate) mod redactor;
+mod stdio;
+pub(crate) mod suggest;
+mod timeouts;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use stayput_process::Grace;
+use stayput_wire::Era;
+
+use self::{
+    expand::{Template, Variable},
+    http::HttpRecipe,
+    identity::Pieces,
+    stdio::StdioRecipe,
+};
+use crate::{server::redactor::Redactor, util::lock::lock};
+
+pub(crate) use self::expand::owner_hash;
+pub use self::{
+    error::{ServerError, ServerProblem},
+    expand::Expansion,
+    http::{Endpoint, Http},
+    identity::Identity,
+    initialize_result::Greeting,
+    provider::{HeaderAsk, HeaderProvider, ProviderError},
+    stdio::{Launch, Stdio},
+    timeouts::{Timeouts, Warm},
+};
+
+/// Configuration of one MCP server. It is immutable (R121), and a clone is the same server: other settings
+/// need a new one.
+///
+/// Templates are checked when the server is built. Environment, URL and headers are resolved when the first
+/// link is opened (R122).
+///
+/// ```
+/// use stayput_upstream::{Server, Stdio};
+///
+/// let browser = Stdio::new("npx").args(["-y", "@playwright/mcp"]);
+/// assert_eq!(Server::new("browser", browser)?.name(), "browser");
+///
+/// let error = Server::new("browser", Stdio::new("x").args(["${session.dri}"])).unwrap_err();
+/// assert!(error.to_string().contains("${session.dir}"));
+/// # Ok::<(), stayput_upstream::ServerError>(())
+/// ```
+#[derive(Clone)]
+pub struct Server(Arc<Inner>);
+
+struct Inner {
+    name: Arc<str>,
+    recipe: Arc<Recipe>,
+    options: Options,
+    /// Variables of its templates, each once.
+    variables: Vec<Variable>,
+    configuration: OnceLock<Identity>,
+    redactor: OnceLock<Redactor>,
+    /// Last `initialize` result, shared by links.
+    heard: Mutex<Option<Greeting>>,
+}
+
+enum Recipe {
+    Stdio(StdioRecipe),
+    Http(HttpRecipe),
+    Sse(HttpRecipe),
+}
+
+/// Configured transport of a server.
+#[derive(Clone, Debug)]
+pub enum Transport {
+    /// A child process.
+    Stdio(Stdio),
+    /// Streamable HTTP.
+    Http(Http),
+    /// HTTP+SSE, the transport of 2024-11-05.
+    Sse(Http),
+}
+
+impl From<Stdio> for Transport {
+    fn from(stdio: Stdio) -> Self {
+        Self::Stdio(stdio)
+    }
+}
+
+impl From<Http> for Transport {
+    fn from(http: Http) -> Self {
+        Self::Http(http)
+    }
+}
+
+/// Options of a server, besides its transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Era to use.
+    pub era: EraChoice,
+    /// Isolation of links. By default the era decides, see [`Server::isolation`].
+    pub isolation: Option<Isolation>,
+    /// Timeouts.
+    pub timeouts: Timeouts,
+    /// Time that its process gets to exit.
+    pub grace: Grace,
+    /// Spare processes to keep ready.
+    pub warm: Warm,
+    /// Whether the server-side session is deleted when the session ends. Defaults to yes: otherwise the
+    /// server would keep a session that is never used again.
+    pub delete_on_end: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            era: EraChoice::Auto,
+            isolation: None,
+            timeouts: Timeouts::default(),
+            grace: Grace::default(),
+            warm: Warm::default(),
+            delete_on_end: true,
+        }
+    }
+}
+
+impl Options {
+    /// Eras to try, in order. This decides how the server is used, so it is part of the identity.
+    fn era_order(&self) -> &'static str {
+        match (self.era, self.isolation) {
+            (EraChoice::Legacy, _) => "legacy",
+            (EraChoice::Modern, _) => "modern",
+            (EraChoice::Auto, Some(Isolation::Shared)) => "modern, then legacy",
+            (EraChoice::Auto, _) => "legacy, then modern",
+        }
+    }
+}
+
+/// Choice of the era for a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EraChoice {
+    /// Probe the server once.
+    #[default]
+    Auto,
+    /// Legacy, without a probe.
+    Legacy,
+    /// Modern, without a probe.
+    Modern,
+}
+
+/// Set of sessions that share a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isolation {
+    /// Each session has its own process or remote session.
+    PerSession,
+    /// All sessions of one owner share a link.
+    PerOwner,
+    /// All sessions share a link.
+    Shared,
+}
+
+impl Isolation {
+    /// Name in configuration files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PerSession => "per-session",
+            Self::PerOwner => "per-owner",
+            Self::Shared => "shared",
+        }
+    }
+
+    /// Whether a link with this isolation has a value for `variable`.
+    fn knows(self, variable: Variable) -> bool {
+        match self {
+            Self::PerSession => true,
+            Self::PerOwner => !variable.is_of_session(),
+            Self::Shared => false,
+        }
+    }
+}
+
+/// Transport of a server with the values of one link filled in.
+#[derive(Clone, Debug)]
+pub enum Resolved {
+    /// Process to start.
+    Stdio(Launch),
+    /// Streamable HTTP endpoint.
+    Http(Endpoint),
+    /// HTTP+SSE endpoint (2024-11-05).
+    Sse(Endpoint),
+}
+
+impl Server {
+    /// Longest name, in bytes.
+    pub const NAME_LIMIT: usize = 128;
+
+    /// Creates a server with this name, transport and default options.
+    ///
+    /// # Errors
+    /// If the name or the transport is invalid.
+    pub fn new(name: &str, transport: impl Into<Transport>) -> Result<Self, ServerError> {
+        Self::with(name, transport, Options::default())
+    }
+
+    /// Creates a server with this name, transport and options.
+    ///
+    /// # Errors
+    /// If the name or the transport is invalid, or the isolation does not allow a variable of the transport.
+    pub fn with(
+        name: &str,
+        transport: impl Into<Transport>,
+        options: Options,
+    ) -> Result<Self, ServerError> {
+        check_name(name)?;
+        let failed = |problem| ServerError::new(name, problem);
+        let recipe = Recipe::check(&transport.into()).map_err(failed)?;
+        let mut variables = Vec::new();
+        recipe.each(&mut |template| {
+            for variable in template.variables() {
+                if !variables.contains(&variable) {
+                    variables.push(variable);
+                }
+            }
+        });
+        variables.sort_by_key(|variable| variable.name());
+        if let Some(isolation) = options.isolation
+            && let Some(variable) = variables.iter().find(|variable| !isolation.knows(**variable))
+        {
+            let (variable, isolation) = (variable.name(), isolation.as_str());
+            return Err(failed(ServerProblem::Isolation { variable, isolation }));
+        }
+        Ok(Self(Arc::new(Inner {
+            name: name.into(),
+            recipe: Arc::new(recipe),
+            options,
+            variables,
+            configuration: OnceLock::new(),
+            redactor: OnceLock::new(),
+            heard: Mutex::default(),
+        })))
+    }
+
+    /// Returns the same server with another name.
+    ///
+    /// # Errors
+    /// If the name is invalid.
+    pub fn renamed(&self, name: &str) -> Result<Self, ServerError> {
+        check_name(name)?;
+        Ok(Self(Arc::new(Inner {
+            name: name.into(),
+            recipe: self.0.recipe.clone(),
+            options: self.0.options,
+            variables: self.0.variables.clone(),
+            configuration: OnceLock::new(),
+            redactor: OnceLock::new(),
+            heard: Mutex::default(),
+        })))
+    }
+
+    /// Name in the configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Name, as a shared string.
+    #[must_use]
+    pub fn shared_name(&self) -> Arc<str> {
+        self.0.name.clone()
+    }
+
+    /// Address of the allocation. It distinguishes all servers that exist now, even with equal configuration.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// Returns the `initialize` result, shared with the last link that got the same.
+    pub(crate) fn heard(&self, greeting: Greeting) -> Greeting {
+        let mut heard = lock(&self.0.heard);
+        match &*heard {
+            Some(known) if *known == greeting => known.clone(),
+            _ => heard.insert(greeting).clone(),
+        }
+    }
+
+    /// Options of the server.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// Whether a link to the server has a child process.
+    #[must_use]
+    pub fn is_process(&self) -> bool {
+        matches!(*self.0.recipe, Recipe::Stdio(_))
+    }
+
+    /// Whether the server is configured for HTTP+SSE (2024-11-05).
+    #[must_use]
+    pub fn is_sse(&self) -> bool {
+        matches!(*self.0.recipe, Recipe::Sse(_))
+    }
+
+    /// Returns the isolation of links to a server of `era`: the configured one, or the default. By default
+    /// each session has its own link to a legacy server, and all share one to a modern server, as far as its
+    /// templates and its header provider allow.
+    #[must_use]
+    pub fn isolation(&self, era: Era) -> Isolation {
+        match (self.0.options.isolation, era) {
+            (Some(chosen), _) => chosen,
+            (None, Era::Legacy) => Isolation::PerSession,
+            (None, Era::Modern) if self.depends_on_session() => Isolation::PerSession,
+            (None, Era::Modern) if self.depends_on_owner() => Isolation::PerOwner,
+            (None, Era::Modern) => Isolation::Shared,
+        }
+    }
+
+    /// Whether a template uses `${session.…}`. Such a server has no spares.
+    #[must_use]
+    pub fn depends_on_session(&self) -> bool {
+        self.0.variables.iter().any(|variable| variable.is_of_session())
+    }
+
+    /// Whether a template uses `${owner.…}`, or a provider adds headers, which can differ per owner. A link
+    /// to such a server is opened only for a known owner.
+    #[must_use]
+    pub fn depends_on_owner(&self) -> bool {
+        self.provider().is_some() || self.0.variables.iter().any(|known| !known.is_of_session())
+    }
+
+    pub(crate) fn uses_session_dir(&self) -> bool {
+        self.0.variables.contains(&Variable::SessionDir)
+    }
+
+    pub(crate) fn uses_owner_dir(&self) -> bool {
+        self.0.variables.contains(&Variable::OwnerDir)
+    }
+
+    /// Fills the values of `expansion` into the transport.
+    ///
+    /// # Errors
+    /// If a template uses a variable without a value.
+    pub fn resolve(&self, expansion: &Expansion) -> Result<Resolved, ServerError> {
+        let resolved = match &*self.0.recipe {
+            Recipe::Stdio(recipe) => recipe.launch(expansion).map(Resolved::Stdio),
+            Recipe::Http(recipe) => recipe.endpoint(expansion).map(Resolved::Http),
+            Recipe::Sse(recipe) => recipe.endpoint(expansion).map(Resolved::Sse),
+        };
+        resolved.map_err(|problem| ServerError::new(self.name(), problem))
+    }
+
+    /// Redactor of its secrets. Created on first use, for an error.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        self.0.redactor.get_or_init(|| match &*self.0.recipe {
+            Recipe::Stdio(recipe) => Redactor::new(recipe.secrets()),
+            Recipe::Http(recipe) | Recipe::Sse(recipe) => Redactor::new(recipe.secrets()),
+        })
+    }
+
+    /// Whether both are clones of the same server. Servers that are equal but built separately differ.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Identity of the configuration without the values of a link. Together with the scope it identifies a
+    /// link, because the scope determines every value. Computed once.
+    #[must_use]
+    pub fn configuration(&self) -> Identity {
+        *self.0.configuration.get_or_init(|| {
+            let mut pieces = Pieces::default();
+            match &*self.0.recipe {
+                Recipe::Stdio(recipe) => recipe.hash(&mut pieces),
+                Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
+                Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
+            }
+            // Links and profiles of another era order are distinct.
+            pieces.add(self.0.options.era_order());
+            pieces.identity("server")
+        })
+    }
+
+    /// Identity of a link: the server cannot distinguish two links with the same one. It covers the transport
+    /// with all values, including credentials and environment (R017, E23).
+    #[must_use]
+    pub fn identity(&self, expansion: &Expansion) -> Identity {
+        self.identity_over(expansion, |_| true)
+    }
+
+    /// Identity of a profile: like [`Server::identity`], without the values that differ per session. A
+    /// directory per session does not change the server; the credentials of another owner may.
+    #[must_use]
+    pub fn profile_identity(&self, expansion: &Expansion) -> Identity {
+        self.identity_over(expansion, |variable| !variable.is_of_session())
+    }
+
+    fn identity_over(&self, expansion: &Expansion, counts: fn(Variable) -> bool) -> Identity {
+        let mut used = self.0.variables.clone();
+        if self.provider().is_some() && !used.contains(&Variable::OwnerHash) {
+            used.push(Variable::OwnerHash);
+        }
+        used.retain(|variable| counts(*variable));
+        if used.is_empty() {
+            return self.configuration();
+        }
+        let mut pieces = Pieces::default();
+        pieces.add(self.configuration().as_bytes());
+        for variable in used {
+            let value = expansion.value(variable);
+            pieces.add(variable.name()).maybe(value.map(|value| value.as_encoded_bytes()));
+        }
+        pieces.identity("link")
+    }
+
+    fn provider(&self) -> Option<&Arc<dyn HeaderProvider>> {
+        match &*self.0.recipe {
+            Recipe::Stdio(_) => None,
+            Recipe::Http(recipe) | Recipe::Sse(recipe) => recipe.provider.as_ref(),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ServerError> {
+    if name.is_empty() || name.len() > Server::NAME_LIMIT || name.contains(char::is_control) {
+        return Err(ServerError::new(name, ServerProblem::Name));
+    }
+    Ok(())
+}
+
+impl Recipe {
+    fn check(transport: &Transport) -> Result<Self, ServerProblem> {
+        match transport {
+            Transport::Stdio(stdio) => stdio.check().map(Self::Stdio),
+            Transport::Http(http) => http.check().map(Self::Http),
+            Transport::Sse(http) => http.check().map(Self::Sse),
+        }
+    }
+
+    fn each(&self, with: &mut dyn FnMut(&Template)) {
+        match self {
+            Self::Stdio(recipe) => recipe.templates().for_each(with),
+            Self::Http(recipe) | Self::Sse(recipe) => recipe.templates().for_each(with),
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match *self.0.recipe {
+            Recipe::Stdio(_) => "stdio",
+            Recipe::Http(_) => "http",
+            Recipe::Sse(_) => "sse",
+        };
+        f.debug_struct("Server")
+            .field("name", &self.0.name)
+            .field("transport", &kind)
+            .field("options", &self.0.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,272 @@
+//! Private directories of sessions and owners. A separate process alone does not separate files.
+
+mod remove;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use stayput_core::{Digest, SessionId};
+
+use crate::server::{Expansion, Server, link_key::Scope, owner_hash};
+
+pub use self::remove::Kept;
+
+/// Private directories of sessions and owners: `${session.dir}` and `${owner.dir}`.
+///
+/// | path below the root | belongs to | removed |
+/// |---|---|---|
+/// | `sessions/ID/SERVER` | a session | at the end of the session |
+/// | `owners/HASH/SERVER` | an owner | by the user |
+/// | `trash/…` | none | in the background |
+///
+/// Every directory has mode 0700. A symbolic link or a directory of another user is refused, because another
+/// user would control where a session writes.
+#[derive(Clone)]
+pub struct Folders(Arc<Inner>);
+
+struct Inner {
+    root: PathBuf,
+    /// Pid of the process that removes the root on drop. A fork has a copy of this value, and must not remove
+    /// the directories of its parent.
+    temporary: Option<u32>,
+    /// Number of the next directory in the trash.
+    removed: AtomicU64,
+}
+
+/// Reason why a private directory is not available.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// Something else exists at the path.
+    #[error("{} is {problem}; remove it, or choose another root for private folders", path.display())]
+    Refused {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Description of the problem.
+        problem: &'static str,
+    },
+    /// The operating system returned an error.
+    #[error("the private folder {} cannot be made: {problem}", path.display())]
+    Io {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Error of the operating system.
+        #[source]
+        problem: io::Error,
+    },
+    /// The link belongs to no session or owner.
+    #[error(
+        "the server {server:?} uses a private folder, but its link belongs to no session or owner; \
+         use isolation per-session or per-owner"
+    )]
+    NoScope {
+        /// Name of the server.
+        server: String,
+    },
+}
+
+const SESSIONS: &str = "sessions";
+const OWNERS: &str = "owners";
+const TRASH: &str = "trash";
+
+impl Folders {
+    /// Uses directories below `root`, which is created with the first one.
+    ///
+    /// # Errors
+    /// If `root` is relative and the current directory is not known.
+    pub fn new(root: &Path) -> io::Result<Self> {
+        // Absolute, because children have another working directory.
+        Ok(Self::at(std::path::absolute(root)?, None))
+    }
+
+    /// Uses directories that are removed when the last clone is dropped. They are in the directory for
+    /// temporary files, which is on disk: the user's runtime directory is in memory, too small for a browser
+    /// profile.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn temporary() -> io::Result<Self> {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        let name = format!("stayput-{:016x}", u64::from_be_bytes(bytes));
+        let root = std::path::absolute(std::env::temp_dir().join(name))?;
+        Ok(Self::at(root, Some(std::process::id())))
+    }
+
+    fn at(root: PathBuf, temporary: Option<u32>) -> Self {
+        Self(Arc::new(Inner { root, temporary, removed: AtomicU64::new(0) }))
+    }
+
+    /// Root of all directories.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.0.root
+    }
+
+    /// Returns the values for the link of `scope` to `server`, and creates the directories that the server
+    /// uses. If the future is dropped, at most empty directories remain.
+    ///
+    /// # Errors
+    /// If a directory cannot be created or is not private, or the link belongs to no session or owner.
+    pub async fn expansion(
+        &self,
+        server: &Server,
+        scope: &Scope,
+    ) -> Result<Expansion, FolderError> {
+        let expansion = Expansion::of(scope);
+        if !server.uses_session_dir() && !server.uses_owner_dir() {
+            return Ok(expansion);
+        }
+        let (folders, server, scope) = (self.clone(), server.clone(), scope.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let mut expansion = expansion;
+            if server.uses_session_dir() {
+                let folder = folders.session_dir(&scope, server.name())?;
+                expansion = expansion.with_session_dir(folder);
+            }
+            if server.uses_owner_dir() {
+                let folder = folders.owner_dir(&scope, server.name())?;
+                expansion = expansion.with_owner_dir(folder);
+            }
+            Ok(expansion)
+        });
+        let stopped = |error| tree::failed(self.root(), io::Error::other(error));
+        task.await.map_err(stopped)?
+    }
+
+    /// Returns the directory of a session for a server, and creates it if needed. Each branch of a session
+    /// has its own. Blocks on disk access.
+    ///
+    /// # Errors
+    /// If it cannot be created or is not private, or `scope` is not a session.
+    pub fn session_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, FolderError> {
+        let Scope::Session { session, branch, .. } = scope else { return Err(no_scope(server)) };
+        let name = match branch {
+            0 => folder_name(server),
+            branch => format!("{}~{branch}", folder_name(server)),
+        };
+        self.make(&[SESSIONS, &session.to_string(), &name])
+    }
+
+    /// Returns the directory of an owner for a server, and creates it if needed. It is kept when sessions
+    /// end. Blocks on disk access.
+    ///
+    /// # Errors
+    /// If it cannot be created or is not private, or `scope` has no owner.
+    pub fn owner_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, FolderError> {
+        let owner = scope.owner().ok_or_else(|| no_scope(server))?;
+        self.make(&[OWNERS, &owner_hash(owner), &folder_name(server)])
+    }
+
+    /// Removes the directories of an ended session. Returns what could not be removed.
+    ///
+    /// The first poll moves them to the trash: a session that is revived with the same id finds empty
+    /// directories and keeps what it writes there. The removal continues if the future is dropped.
+    pub async fn remove_session(&self, session: SessionId) -> Kept {
+        let folder = self.sessions().join(session.to_string());
+        match self.put_aside(&folder) {
+            Ok(Some(aside)) => remove::in_background(vec![aside]).await,
+            Ok(None) => Kept::default(),
+            Err(problem) => Kept::of(folder, problem),
+        }
+    }
+
+    /// Removes the directories of a branch of a session. Returns what could not be removed.
+    pub async fn remove_branch(&self, session: SessionId, branch: u64) -> Kept {
+        let (mut kept, mut aside) = (Kept::default(), Vec::new());
+        let end = format!("~{branch}");
+        for path in remove::entries(self.sessions().join(session.to_string())).await {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if !name.ends_with(&end) {
+                continue;
+            }
+            match self.put_aside(&path) {
+                Ok(put) => aside.extend(put),
+                Err(problem) => kept.add(path, problem),
+            }
+        }
+        kept.join(remove::in_background(aside).await)
+    }
+
+    /// Removes directories of sessions that are not `live`, for example after a crash.
+    ///
+    /// A session must be live before its first directory is created. Directories of sessions that another
+    /// process holds are removed too, unless `live` returns true for them.
+    pub async fn sweep(&self, live: &(dyn Fn(SessionId) -> bool + Sync)) -> Kept {
+        let mut kept = Kept::default();
+        let (sessions, trash) = (self.sessions(), self.0.root.join(TRASH));
+        let mut aside = remove::entries(trash.clone()).await;
+        for path in remove::entries(sessions).await {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            // Not the name of a session: created by another program.
+            let Ok(session) = name.parse::<SessionId>() else { continue };
+            if live(session) {
+                continue;
+            }
+            match self.put_aside(&path) {
+                Ok(put) => aside.extend(put),
+                Err(problem) => kept.add(path, problem),
+            }
+        }
+        kept.join(remove::in_background(aside).await)
+    }
+
+    fn sessions(&self) -> PathBuf {
+        self.0.root.join(SESSIONS)
+    }
+
+    fn make(&self, names: &[&str]) -> Result<PathBuf, FolderError> {
+        tree::make(&self.0.root, names)
+    }
+
+    /// Moves a directory to the trash and returns its new path. `None` if it does not exist.
+    fn put_aside(&self, from: &Path) -> io::Result<Option<PathBuf>> {
+        if !from.is_symlink() && !from.try_exists()? {
+            return Ok(None);
+        }
+        let trash = self.make(&[TRASH]).map_err(io::Error::other)?;
+        let number = self.0.removed.fetch_add(1, Ordering::Relaxed);
+        let name = from.file_name().unwrap_or_default().to_string_lossy();
+        let to = trash.join(format!("{name}.{}.{number}", std::process::id()));
+        match std::fs::rename(from, &to) {
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
+            renamed => renamed.map(|()| Some(to)),
+        }
+    }
+}
+
+fn no_scope(server: &str) -> FolderError {
+    FolderError::NoScope { server: server.to_owned() }
+}
+
+/// Directory name of a server: a readable part and a hash. The hash keeps names distinct; the replaced
+/// characters keep the path inside its parent.
+fn folder_name(server: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let readable: String = server.chars().take(24).map(plain).collect();
+    let hash = Digest::of("folder", &[server.as_bytes()]).to_hex();
+    format!("{readable}-{}", &hash[..16])
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.temporary == Some(std::process::id()) {
+            remove::now(&self.root);
+        }
+    }
+}
+
+impl fmt::Debug for Folders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Folders({})", self.0.root.display())
+    }
+}
