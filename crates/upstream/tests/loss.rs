@@ -58,12 +58,12 @@ async fn every_form_of_an_unknown_session_is_a_loss() {
         let before = http.stats().await;
         let error = try_call(&link, "count", "{}").await.unwrap_err();
         assert_verdict(&error, Delivery::Refused, &what);
-        assert_eq!(over(&link), Some(LossReason::Verdict), "{what}");
+        assert_eq!(over(&link), Some(LossReason::SessionUnknown), "{what}");
         let late = try_call(&link, "count", "{}").await.unwrap_err();
         assert_verdict(&late, Delivery::NotSent, &what);
         let next = open(&links, &server, &ann).await;
         assert_eq!(next.generation(), link.generation().next(), "{what}");
-        assert_eq!(next.loss().unwrap().reason(), LossReason::Verdict, "{what}");
+        assert_eq!(next.loss().unwrap().reason(), LossReason::SessionUnknown, "{what}");
         let after = http.stats().await;
         let grown = |name: &str| after[name].as_u64().unwrap() - before[name].as_u64().unwrap();
         assert_eq!((grown("posts"), grown("initialize"), grown("initialized")), (3, 1, 1));

@@ -149,7 +149,7 @@ pub(crate) fn state(session: Option<&str>, generation: Generation) -> String {
 pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
     match reason {
         Some(LossReason::Exited(_)) => "its process ended",
-        Some(LossReason::Verdict) => "the server forgot the session",
+        Some(LossReason::SessionUnknown) => "the server forgot the session",
         Some(LossReason::Disconnected) => "the connection broke",
         Some(LossReason::Evicted) => "it was idle and made room for others",
         Some(LossReason::Restarted) => "it was restarted",

@@ -8,7 +8,7 @@ use super::limits::{Cost, Limits, Obstacle, Used};
 
 /// Owner that a permit counts for. `None` stands for links without an owner: they have no limit of their own,
 /// and one turn in the queue like an owner.
-pub(super) type Payer = Option<Owner>;
+pub(super) type PermitOwner = Option<Owner>;
 
 /// All permits, taken and requested. `W` notifies a waiting request.
 ///
@@ -16,17 +16,17 @@ pub(super) type Payer = Option<Owner>;
 /// permit overtakes none: every waiting request is blocked by a limit that does not apply to the new one.
 pub(super) struct Ledger<W> {
     limits: Limits,
-    total: Tally,
-    accounts: HashMap<Payer, Account<W>>,
+    total: PermitCounts,
+    accounts: HashMap<PermitOwner, OwnerAccount<W>>,
     /// Payers with waiting requests, in the order in which they are served.
-    turns: VecDeque<Payer>,
+    turns: VecDeque<PermitOwner>,
     memory: u64,
     tickets: u64,
 }
 
 /// Permits and waiting requests of one payer.
-struct Account<W> {
-    tally: Tally,
+struct OwnerAccount<W> {
+    tally: PermitCounts,
     /// Waiting requests by ticket number. Processes and other links have separate queues, so that an HTTP
     /// link does not wait behind a process.
     lines: [BTreeMap<u64, Waiter<W>>; 2],
@@ -40,20 +40,20 @@ struct Waiter<W> {
 
 /// Position in the queue.
 pub(super) struct Ticket {
-    pub(super) payer: Payer,
+    pub(super) payer: PermitOwner,
     pub(super) cost: Cost,
     number: u64,
 }
 
-impl<W> Default for Account<W> {
+impl<W> Default for OwnerAccount<W> {
     fn default() -> Self {
-        Self { tally: Tally::default(), lines: [BTreeMap::new(), BTreeMap::new()] }
+        Self { tally: PermitCounts::default(), lines: [BTreeMap::new(), BTreeMap::new()] }
     }
 }
 
 /// Counts of one payer, or of all together.
 #[derive(Clone, Copy, Default)]
-struct Tally {
+struct PermitCounts {
     taken: Count,
     /// Taken permits that are about to be freed.
     leaving: Count,
@@ -62,7 +62,7 @@ struct Tally {
     asking: Count,
 }
 
-impl Tally {
+impl PermitCounts {
     fn is_empty(&self) -> bool {
         [self.taken, self.waiting, self.asking].iter().all(|count| count.links == 0)
     }
@@ -92,7 +92,7 @@ impl Count {
 
 /// Permit for a request that waited.
 pub(super) struct Grant<W> {
-    pub(super) payer: Payer,
+    pub(super) payer: PermitOwner,
     pub(super) cost: Cost,
     pub(super) to: W,
 }
@@ -100,7 +100,7 @@ pub(super) struct Grant<W> {
 impl<W> Ledger<W> {
     pub(super) fn new(limits: Limits) -> Self {
         let (accounts, turns) = (HashMap::new(), VecDeque::new());
-        Self { limits, total: Tally::default(), accounts, turns, memory: 0, tickets: 0 }
+        Self { limits, total: PermitCounts::default(), accounts, turns, memory: 0, tickets: 0 }
     }
 
     pub(super) fn limits(&self) -> &Limits {
@@ -114,7 +114,7 @@ impl<W> Ledger<W> {
 
     /// Returns the limit that blocks one more link. With `swap`, a process has just ended and the memory was
     /// not measured again yet.
-    pub(super) fn obstacle(&self, payer: &Payer, cost: Cost, swap: bool) -> Option<Obstacle> {
+    pub(super) fn obstacle(&self, payer: &PermitOwner, cost: Cost, swap: bool) -> Option<Obstacle> {
         let limits = &self.limits;
         let own = self.tally(payer).taken;
         let (all, process) = (self.total.taken, cost.process);
@@ -137,17 +137,22 @@ impl<W> Ledger<W> {
     }
 
     /// Takes a free permit.
-    pub(super) fn take(&mut self, payer: &Payer, cost: Cost) {
+    pub(super) fn take(&mut self, payer: &PermitOwner, cost: Cost) {
         self.change(payer, |tally| tally.taken.add(cost));
     }
 
     /// Frees a permit. Returns the requests that are served by it.
-    pub(super) fn give_back(&mut self, payer: &Payer, cost: Cost, leaving: bool) -> Vec<Grant<W>> {
+    pub(super) fn give_back(
+        &mut self,
+        payer: &PermitOwner,
+        cost: Cost,
+        leaving: bool,
+    ) -> Vec<Grant<W>> {
         self.release(payer, cost, leaving);
         self.serve(cost.process)
     }
 
-    fn release(&mut self, payer: &Payer, cost: Cost, leaving: bool) {
+    fn release(&mut self, payer: &PermitOwner, cost: Cost, leaving: bool) {
         self.change(payer, |tally| {
             tally.taken.sub(cost);
             if leaving {
@@ -157,7 +162,7 @@ impl<W> Ledger<W> {
     }
 
     /// Marks a permit as about to be freed.
-    pub(super) fn leave_soon(&mut self, payer: &Payer, cost: Cost) {
+    pub(super) fn leave_soon(&mut self, payer: &PermitOwner, cost: Cost) {
         self.change(payer, |tally| tally.leaving.add(cost));
     }
 
@@ -165,8 +170,8 @@ impl<W> Ledger<W> {
     /// a waiting request.
     pub(super) fn assign(
         &mut self,
-        from: &Payer,
-        to: &Payer,
+        from: &PermitOwner,
+        to: &PermitOwner,
         cost: Cost,
         leaving: bool,
     ) -> Result<Vec<Grant<W>>, Obstacle> {
@@ -185,7 +190,7 @@ impl<W> Ledger<W> {
     }
 
     /// Adds a request to the queue.
-    pub(super) fn join(&mut self, payer: Payer, cost: Cost, to: W) -> Ticket {
+    pub(super) fn join(&mut self, payer: PermitOwner, cost: Cost, to: W) -> Ticket {
         self.tickets += 1;
         let number = self.tickets;
         if !self.waits(&payer) {
@@ -228,7 +233,7 @@ impl<W> Ledger<W> {
         if let Some(waiter) = self.waiter(ticket) {
             waiter.refused = (!found).then_some(obstacle);
         }
-        self.tidy(&ticket.payer);
+        self.remove_if_empty(&ticket.payer);
     }
 
     /// Whether a waiting request should ask for an idle link again: a freed permit lifted one limit and
@@ -246,7 +251,7 @@ impl<W> Ledger<W> {
     }
 
     /// Whether fewer permits are about to be freed than are waited for.
-    fn is_short(&self, payer: &Payer, obstacle: Obstacle) -> bool {
+    fn is_short(&self, payer: &PermitOwner, obstacle: Obstacle) -> bool {
         let (own, process) = (self.tally(payer), obstacle.is_of_processes());
         let (tally, wanted) = if obstacle.is_of_owner() {
             (own, own.waiting.of(process))
@@ -260,7 +265,7 @@ impl<W> Ledger<W> {
         self.accounts.get_mut(payer)?.lines[usize::from(cost.process)].get_mut(number)
     }
 
-    fn asking(&mut self, payer: &Payer, obstacle: Obstacle) -> &mut Count {
+    fn asking(&mut self, payer: &PermitOwner, obstacle: Obstacle) -> &mut Count {
         if obstacle.is_of_owner() {
             &mut self.account(payer).tally.asking
         } else {
@@ -272,7 +277,7 @@ impl<W> Ledger<W> {
     /// own owner's limit; links of other owners are not ended for them.
     fn wanted(&self, process: bool) -> usize {
         let caps = self.limits.per_owner;
-        let served = |payer: &Payer| {
+        let served = |payer: &PermitOwner| {
             let own = self.tally(payer);
             let waiting = own.waiting.of(process);
             let room = |cap: usize, process| {
@@ -327,7 +332,7 @@ impl<W> Ledger<W> {
     }
 
     /// Returns the first waiting request of a payer that no limit blocks.
-    fn next(&self, payer: &Payer, swap: bool) -> Option<(u64, Cost)> {
+    fn next(&self, payer: &PermitOwner, swap: bool) -> Option<(u64, Cost)> {
         let account = self.accounts.get(payer)?;
         let fitting = [false, true].into_iter().filter_map(|process| {
             let (number, _) = account.lines[usize::from(process)].first_key_value()?;
@@ -337,27 +342,27 @@ impl<W> Ledger<W> {
         fitting.min_by_key(|(number, _)| *number)
     }
 
-    fn waits(&self, payer: &Payer) -> bool {
+    fn waits(&self, payer: &PermitOwner) -> bool {
         self.tally(payer).waiting.links > 0
     }
 
-    fn account(&mut self, payer: &Payer) -> &mut Account<W> {
+    fn account(&mut self, payer: &PermitOwner) -> &mut OwnerAccount<W> {
         self.accounts.entry(payer.clone()).or_default()
     }
 
-    fn tally(&self, payer: &Payer) -> Tally {
+    fn tally(&self, payer: &PermitOwner) -> PermitCounts {
         self.accounts.get(payer).map(|account| account.tally).unwrap_or_default()
     }
 
     /// Applies a change to the counts of the payer and to the total.
-    fn change(&mut self, payer: &Payer, change: impl Fn(&mut Tally)) {
+    fn change(&mut self, payer: &PermitOwner, change: impl Fn(&mut PermitCounts)) {
         change(&mut self.total);
         change(&mut self.account(payer).tally);
-        self.tidy(payer);
+        self.remove_if_empty(payer);
     }
 
     /// Removes the account of a payer without permits and requests.
-    fn tidy(&mut self, payer: &Payer) {
+    fn remove_if_empty(&mut self, payer: &PermitOwner) {
         if self.accounts.get(payer).is_some_and(|account| account.tally.is_empty()) {
             self.accounts.remove(payer);
         }

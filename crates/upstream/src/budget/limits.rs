@@ -129,10 +129,10 @@ pub struct AtCapacity {
 
 impl AtCapacity {
     /// Long enough for a call to end, short enough for a client that waits for an answer.
-    const RETRY: Duration = Duration::from_secs(5);
+    const RETRY_AFTER: Duration = Duration::from_secs(5);
 
     pub(super) fn new(obstacle: Obstacle) -> Self {
-        Self { obstacle, retry_after: Self::RETRY }
+        Self { obstacle, retry_after: Self::RETRY_AFTER }
     }
 }
 

@@ -4,33 +4,33 @@ use std::fmt;
 
 use stayput_core::Owner;
 
-use crate::{AtCapacity, Permit, util::flag::Trace};
+use crate::{AtCapacity, Permit, util::flag::CompletionGuard};
 
 /// Budget permit of a link, held until the link has released everything.
 pub(crate) struct LinkPermit {
     // Field order matters: the permit is dropped first, so that it is free when the trace raises its flag.
     permit: Permit,
     /// `None` once the link was opened.
-    trace: Option<Trace>,
+    completion: Option<CompletionGuard>,
 }
 
 impl LinkPermit {
-    pub(crate) fn new(permit: Permit, trace: Trace) -> Self {
-        Self { permit, trace: Some(trace) }
+    pub(crate) fn new(permit: Permit, completion: CompletionGuard) -> Self {
+        Self { permit, completion: Some(completion) }
     }
 
-    pub(crate) fn trace(&self) -> Option<&Trace> {
-        self.trace.as_ref()
+    pub(crate) fn completion(&self) -> Option<&CompletionGuard> {
+        self.completion.as_ref()
     }
 
     /// Ends the tracking of the opening: from now on waiters wait for the link itself.
     pub(crate) fn settle(&mut self) {
-        self.trace = None;
+        self.completion = None;
     }
 
     /// Assigns the permit to another operation.
-    pub(crate) fn follow(&mut self, trace: Trace) {
-        self.trace = Some(trace);
+    pub(crate) fn follow(&mut self, completion: CompletionGuard) {
+        self.completion = Some(completion);
     }
 
     /// See [`Permit::leaving`].

@@ -15,7 +15,7 @@ use std::{
 use stayput_core::Owner;
 use tokio::sync::{Notify, oneshot};
 
-use self::ledger::{Grant, Ledger, Payer, Ticket};
+use self::ledger::{Grant, Ledger, PermitOwner, Ticket};
 
 pub use self::limits::{AtCapacity, Cost, Limits, Obstacle, PerOwner, Recycle, Used, Wanted};
 
@@ -57,9 +57,9 @@ impl Budget {
         recycle: &dyn Recycle,
     ) -> Result<Permit, AtCapacity> {
         let (mut waiting, mut given, wait) = match self.take_or_join(owner, cost) {
-            Taken::Now(permit) => return Ok(permit),
-            Taken::Never(error) => return Err(error),
-            Taken::Later(waiting, given, wait) => (waiting, given, wait),
+            Admission::Now(permit) => return Ok(permit),
+            Admission::Never(error) => return Err(error),
+            Admission::Later(waiting, given, wait) => (waiting, given, wait),
         };
         let timeout = tokio::time::sleep(wait);
         tokio::pin!(timeout);
@@ -94,23 +94,23 @@ impl Budget {
         Some(self.0.permit(payer, cost))
     }
 
-    fn take_or_join(&self, owner: Option<&Owner>, cost: Cost) -> Taken {
+    fn take_or_join(&self, owner: Option<&Owner>, cost: Cost) -> Admission {
         let payer = owner.cloned();
         let mut ledger = self.0.lock();
         let Some(obstacle) = ledger.obstacle(&payer, cost, false) else {
             ledger.take(&payer, cost);
             drop(ledger);
-            return Taken::Now(self.0.permit(payer, cost));
+            return Admission::Now(self.0.permit(payer, cost));
         };
         if obstacle.is_closed() {
-            return Taken::Never(AtCapacity::new(obstacle));
+            return Admission::Never(AtCapacity::new(obstacle));
         }
         let (give, given) = oneshot::channel();
         let ticket = ledger.join(payer, cost, give);
         let wait = ledger.limits().wait;
         self.0.count(&ledger);
         drop(ledger);
-        Taken::Later(Waiting { budget: self.0.clone(), ticket, obstacle }, given, wait)
+        Admission::Later(QueuedRequest { budget: self.0.clone(), ticket, obstacle }, given, wait)
     }
 
     /// Notifies waiting requests that a link became idle. Cheap if none waits.
@@ -148,16 +148,16 @@ impl Budget {
 }
 
 /// Immediate outcome of a request.
-enum Taken {
+enum Admission {
     Now(Permit),
-    Later(Waiting, oneshot::Receiver<Permit>, std::time::Duration),
+    Later(QueuedRequest, oneshot::Receiver<Permit>, std::time::Duration),
     Never(AtCapacity),
 }
 
-type Line<'a> = MutexGuard<'a, Ledger<oneshot::Sender<Permit>>>;
+type LedgerGuard<'a> = MutexGuard<'a, Ledger<oneshot::Sender<Permit>>>;
 
 impl Inner {
-    fn lock(&self) -> Line<'_> {
+    fn lock(&self) -> LedgerGuard<'_> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,12 +165,16 @@ impl Inner {
         self.waiting.store(ledger.used().waiting, Ordering::SeqCst);
     }
 
-    fn permit(self: &Arc<Self>, payer: Payer, cost: Cost) -> Permit {
+    fn permit(self: &Arc<Self>, payer: PermitOwner, cost: Cost) -> Permit {
         Permit { budget: self.clone(), payer, cost, leaving: AtomicBool::new(false) }
     }
 
     /// Sends the permits to served requests, and wakes the waiting ones that should ask again.
-    fn hand_out(self: &Arc<Self>, ledger: Line<'_>, grants: Vec<Grant<oneshot::Sender<Permit>>>) {
+    fn hand_out(
+        self: &Arc<Self>,
+        ledger: LedgerGuard<'_>,
+        grants: Vec<Grant<oneshot::Sender<Permit>>>,
+    ) {
         self.count(&ledger);
         let should_ask = ledger.should_ask();
         // Unlock first: a permit whose receiver is gone is dropped here, and its drop takes the lock.
@@ -185,26 +189,26 @@ impl Inner {
 }
 
 /// Queued request. On drop it leaves the queue.
-struct Waiting {
+struct QueuedRequest {
     budget: Arc<Inner>,
     ticket: Ticket,
     /// Limit that blocked the request at the last check.
     obstacle: Obstacle,
 }
 
-impl Waiting {
+impl QueuedRequest {
     /// Asks for an idle link to be ended, unless enough permits are about to be freed.
     fn ask(&mut self, recycle: &dyn Recycle) {
         let begun = self.budget.lock().begin_to_ask(&self.ticket);
         let Some(obstacle) = begun else { return };
         self.obstacle = obstacle;
-        let mut asking = Asking { waiting: self, found: false };
+        let mut asking = RecycleGuard { waiting: self, found: false };
         let owner = self.ticket.payer.as_ref().filter(|_| obstacle.is_of_owner());
         asking.found = recycle.recycle(Wanted { owner, process: obstacle.is_of_processes() });
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedRequest {
     fn drop(&mut self) {
         let mut ledger = self.budget.lock();
         ledger.quit(&self.ticket);
@@ -213,14 +217,14 @@ impl Drop for Waiting {
 }
 
 /// Guard that ends the recycle request even on a panic.
-struct Asking<'a> {
-    waiting: &'a Waiting,
+struct RecycleGuard<'a> {
+    waiting: &'a QueuedRequest,
     found: bool,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for RecycleGuard<'_> {
     fn drop(&mut self) {
-        let Waiting { budget, ticket, obstacle } = self.waiting;
+        let QueuedRequest { budget, ticket, obstacle } = self.waiting;
         budget.lock().end_to_ask(ticket, *obstacle, self.found);
     }
 }
@@ -230,7 +234,7 @@ impl Drop for Asking<'_> {
 #[must_use = "the place is free again as soon as the permit is dropped"]
 pub struct Permit {
     budget: Arc<Inner>,
-    payer: Payer,
+    payer: PermitOwner,
     cost: Cost,
     leaving: AtomicBool,
 }

@@ -18,19 +18,19 @@ pub struct Answer {
 impl Answer {
     /// Returns `message` with another id. `None` if it is not an answer.
     pub(crate) fn under(message: &Message<'_>, id: &str) -> Option<Self> {
-        match Places::of(message)? {
-            places @ Places { id: Some(_), .. } => {
+        match AnswerRanges::of(message)? {
+            places @ AnswerRanges { id: Some(_), .. } => {
                 Some(Self::spliced(Cow::Borrowed(message.text().as_bytes()), places, Some(id)))
             }
             // The server could not read the id, and wrote none or null.
-            Places { id: None, .. } => Self::with_added_id(message, id),
+            AnswerRanges { id: None, .. } => Self::with_added_id(message, id),
         }
     }
 
     /// Returns the answer in `text`, whose parts are at `places`, with `id` if one is given. An owned text is
     /// edited in place, because the largest answers come that way.
-    pub(super) fn spliced(text: Cow<'_, [u8]>, places: Places, id: Option<&str>) -> Self {
-        let Places { id: was, mut value, failed } = places;
+    pub(super) fn spliced(text: Cow<'_, [u8]>, places: AnswerRanges, id: Option<&str>) -> Self {
+        let AnswerRanges { id: was, mut value, failed } = places;
         let changed = was.zip(id).filter(|(was, id)| text[was.clone()] != *id.as_bytes());
         let Some((was, id)) = changed else {
             return Self { text: text.into_owned().into(), value, failed };
@@ -101,14 +101,14 @@ impl Answer {
 }
 
 /// Byte ranges of the parts of an answer.
-pub(super) struct Places {
+pub(super) struct AnswerRanges {
     /// `None` if the server could not read the id of the request.
     pub(super) id: Option<Range<usize>>,
     value: Range<usize>,
     failed: bool,
 }
 
-impl Places {
+impl AnswerRanges {
     /// Returns `None` if `message` is not an answer.
     pub(super) fn of(message: &Message<'_>) -> Option<Self> {
         let (id, value, failed) = match message.kind() {
@@ -156,7 +156,7 @@ mod tests {
         ] {
             for id in ["17", "3", r#""a\/1""#] {
                 let borrowed = under(text, id);
-                let places = Places::of(&Message::parse(text.as_bytes()).unwrap()).unwrap();
+                let places = AnswerRanges::of(&Message::parse(text.as_bytes()).unwrap()).unwrap();
                 let owned = Answer::spliced(Cow::Owned(text.as_bytes().to_vec()), places, Some(id));
                 assert_eq!(owned.as_bytes(), &text.replace("17", id));
                 assert_eq!(owned.as_bytes(), borrowed.as_bytes());

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Answer, Core, Flight, Incoming};
+use super::{Answer, Core, Incoming, PendingCall};
 use crate::{Delivery, Loss, server::redactor::hide_paths};
 
 /// Call in flight.
@@ -17,27 +17,30 @@ use crate::{Delivery, Loss, server::redactor::hide_paths};
 /// once, as the era of the server defines it.
 pub struct Call {
     core: Arc<Core>,
-    pub(super) flight: Arc<Flight>,
+    pub(super) pending_call: Arc<PendingCall>,
     /// The answer was read; nothing follows.
     answered: bool,
 }
 
 impl Call {
-    pub(super) fn new(core: Arc<Core>, flight: Arc<Flight>) -> Self {
-        Self { core, flight, answered: false }
+    pub(super) fn new(core: Arc<Core>, pending_call: Arc<PendingCall>) -> Self {
+        Self { core, pending_call, answered: false }
     }
 
     /// Returns the next event. `None` after the answer.
     pub async fn next(&mut self) -> Option<Incoming> {
-        Next { call: self, waits: false }.await
+        NextEvent { call: self, waits: false }.await
     }
 
     /// Polls for the next event, as [`Call::next`]. The caller has to poll again when woken: it may have to
     /// read the answer from the connection itself.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
-        let mut next = self.flight.inbox.poll_next(cx);
-        if next.is_pending() && self.core.carrier.is_read_by_callers() && self.flight.read_on() {
-            next = self.flight.inbox.poll_next(cx);
+        let mut next = self.pending_call.inbox.poll_next(cx);
+        if next.is_pending()
+            && self.core.carrier.is_read_by_callers()
+            && self.pending_call.read_on()
+        {
+            next = self.pending_call.inbox.poll_next(cx);
         }
         self.answered |= matches!(next, Poll::Ready(Some(Incoming::Answer(_))));
         next
@@ -64,13 +67,13 @@ impl Call {
     /// Returns a handle that can cancel the call while this value follows it.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
-        Canceller { core: Arc::downgrade(&self.core), flight: self.flight.clone() }
+        Canceller { core: Arc::downgrade(&self.core), pending_call: self.pending_call.clone() }
     }
 
     /// Number of log messages that were dropped because the caller did not read them.
     #[must_use]
     pub fn missed_logs(&self) -> u64 {
-        self.flight.inbox.dropped()
+        self.pending_call.inbox.dropped()
     }
 }
 
@@ -79,15 +82,15 @@ impl Drop for Call {
         let (ended, waiting) = match self.answered {
             true => (true, None),
             false => {
-                let (ended, waiting) = self.flight.inbox.abandon();
+                let (ended, waiting) = self.pending_call.inbox.abandon();
                 (ended, Some(waiting))
             }
         };
         if !ended {
-            self.core.cancel(self.flight.number);
+            self.core.cancel(self.pending_call.number);
         } else if self.core.carrier.is_read_by_callers() {
             // The end of the stream may still have to be read.
-            self.flight.leave_to_task();
+            self.pending_call.leave_to_task();
         }
         // Dropped last: the requests of a cancelled call need no answer.
         drop(waiting);
@@ -96,17 +99,17 @@ impl Drop for Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Call({})", self.flight.number)
+        write!(f, "Call({})", self.pending_call.number)
     }
 }
 
 /// Future of the next event. If it is dropped while it waits, a task may read the answer.
-struct Next<'a> {
+struct NextEvent<'a> {
     call: &'a mut Call,
     waits: bool,
 }
 
-impl Future for Next<'_> {
+impl Future for NextEvent<'_> {
     type Output = Option<Incoming>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -116,10 +119,10 @@ impl Future for Next<'_> {
     }
 }
 
-impl Drop for Next<'_> {
+impl Drop for NextEvent<'_> {
     fn drop(&mut self) {
         if self.waits {
-            self.call.flight.unfollowed();
+            self.call.pending_call.on_caller_idle();
         }
     }
 }
@@ -128,7 +131,7 @@ impl Drop for Next<'_> {
 #[derive(Clone)]
 pub struct Canceller {
     core: Weak<Core>,
-    flight: Arc<Flight>,
+    pending_call: Arc<PendingCall>,
 }
 
 impl Canceller {
@@ -136,15 +139,15 @@ impl Canceller {
     /// the call has an answer.
     pub fn cancel(&self) {
         if let Some(core) = self.core.upgrade() {
-            core.cancel(self.flight.number);
+            core.cancel(self.pending_call.number);
         }
-        self.flight.inbox.end(Err(CallError::Cancelled));
+        self.pending_call.inbox.end(Err(CallError::Cancelled));
     }
 }
 
 impl fmt::Debug for Canceller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Canceller({})", self.flight.number)
+        write!(f, "Canceller({})", self.pending_call.number)
     }
 }
 

@@ -13,7 +13,8 @@ use std::{
 use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use super::{
-    Call, CallError, CallOptions, Flight, LinkTransport, Listeners, Made, Terms,
+    Call, CallError, CallOptions, LinkTransport, Listeners, NegotiatedProtocol, PendingCall,
+    RequestOrigin,
     pending::Pending,
     prepare::{self, Prepared},
 };
@@ -26,7 +27,7 @@ use crate::{
 
 /// Data shared by all links of a pool.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct PoolContext {
     pub(crate) runtime: Handle,
     pub(crate) budget: Budget,
     /// Number of list changes reported by any server on any link.
@@ -40,8 +41,8 @@ pub(crate) struct Core {
     pub(super) shares: AtomicUsize,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) server: Server,
-    home: Arc<Home>,
-    pub(crate) terms: OnceLock<Terms>,
+    home: Arc<PoolContext>,
+    pub(crate) protocol: OnceLock<NegotiatedProtocol>,
     pub(crate) carrier: LinkTransport,
     /// Server info and capabilities, set by the handshake.
     pub(super) greeting: OnceLock<Greeting>,
@@ -57,7 +58,7 @@ pub(crate) struct Core {
     /// Raised when the link has released everything: process, sockets and tasks.
     pub(crate) gone: Flag,
     /// Budget permit, held until the link has released everything.
-    seat: Mutex<Option<LinkPermit>>,
+    permit: Mutex<Option<LinkPermit>>,
 }
 
 /// Counters of a link.
@@ -81,8 +82,8 @@ impl Core {
     pub(crate) fn new(
         server: Server,
         carrier: LinkTransport,
-        home: Arc<Home>,
-        seat: LinkPermit,
+        home: Arc<PoolContext>,
+        permit: LinkPermit,
         shared: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -91,7 +92,7 @@ impl Core {
             home,
             pending: Mutex::default(),
             listeners: Mutex::default(),
-            terms: OnceLock::new(),
+            protocol: OnceLock::new(),
             counts: OnceLock::new(),
             over: Flag::default(),
             gone: Flag::default(),
@@ -99,7 +100,7 @@ impl Core {
             greeting: OnceLock::new(),
             fresh: AtomicBool::new(true),
             shared,
-            seat: Mutex::new(Some(seat)),
+            permit: Mutex::new(Some(permit)),
         })
     }
 
@@ -132,22 +133,22 @@ impl Core {
 
     /// Marks the permit as that of an opened link.
     pub(crate) fn settled(&self) {
-        if let Some(seat) = &mut *lock(&self.seat) {
-            seat.settle();
+        if let Some(permit) = &mut *lock(&self.permit) {
+            permit.settle();
         }
     }
 
     /// Frees the permit and raises `gone`.
     pub(crate) fn vanish(&self) {
-        let seat = lock(&self.seat).take();
-        drop(seat);
+        let permit = lock(&self.permit).take();
+        drop(permit);
         self.gone.raise();
     }
 
     /// Marks the permit as about to be freed, so that the budget does not evict another link for it.
     pub(crate) fn leave(&self) {
-        if let Some(seat) = &*lock(&self.seat) {
-            seat.leaving();
+        if let Some(permit) = &*lock(&self.permit) {
+            permit.leaving();
         }
     }
 
@@ -164,20 +165,20 @@ impl Core {
     }
 
     /// Removes a call from the table.
-    pub(crate) fn take(&self, number: u64) -> Option<Arc<Flight>> {
+    pub(crate) fn take(&self, number: u64) -> Option<Arc<PendingCall>> {
         self.withdraw(|pending| pending.take(number))
     }
 
     /// Removes a call that usually is not in the table any more.
-    pub(crate) fn take_left(&self, number: u64) -> Option<Arc<Flight>> {
+    pub(crate) fn take_left(&self, number: u64) -> Option<Arc<PendingCall>> {
         let left = lock(&self.pending).is_in_flight(number);
         if left { self.take(number) } else { None }
     }
 
     /// Ends all calls in flight with the same error.
     pub(crate) fn fail_all(&self, error: &CallError) {
-        for flight in self.withdraw(Pending::drain) {
-            flight.inbox.end(Err(error.clone()));
+        for pending_call in self.withdraw(Pending::drain) {
+            pending_call.inbox.end(Err(error.clone()));
         }
     }
 
@@ -186,15 +187,16 @@ impl Core {
         self: &Arc<Self>,
         message: &Message<'_>,
         options: CallOptions,
-        made: Made,
+        made: RequestOrigin,
     ) -> Result<Call, CallError> {
         let limit = self.ready(options).await?;
         let number = request_id::next();
-        let mut prepared = prepare::request(message, number, self.terms.get())?;
-        prepared.handshake = made == Made::Handshake;
-        let id = message.id().filter(|_| made == Made::Elsewhere).map(stayput_wire::Id::to_buf);
-        let flight = Flight::new(number, id, &mut prepared, options, limit);
-        self.admit(flight, prepared)
+        let mut prepared = prepare::request(message, number, self.protocol.get())?;
+        prepared.handshake = made == RequestOrigin::Handshake;
+        let id =
+            message.id().filter(|_| made == RequestOrigin::Elsewhere).map(stayput_wire::Id::to_buf);
+        let pending_call = PendingCall::new(number, id, &mut prepared, options, limit);
+        self.admit(pending_call, prepared)
     }
 
     /// Sends a request that is built from its parts.
@@ -206,18 +208,18 @@ impl Core {
     ) -> Result<Call, CallError> {
         let limit = self.ready(options).await?;
         let number = request_id::next();
-        let mut prepared = match prepare::plain(method, params, number, self.terms.get()) {
+        let mut prepared = match prepare::plain(method, params, number, self.protocol.get()) {
             Some(prepared) => prepared,
             None => {
                 let text = prepare::compose(method, params);
                 let message = Message::parse(text.as_bytes());
                 let message =
                     message.map_err(|error| CallError::Invalid(error.to_string().into()))?;
-                prepare::request(&message, number, self.terms.get())?
+                prepare::request(&message, number, self.protocol.get())?
             }
         };
-        let flight = Flight::new(number, None, &mut prepared, options, limit);
-        self.admit(flight, prepared)
+        let pending_call = PendingCall::new(number, None, &mut prepared, options, limit);
+        self.admit(pending_call, prepared)
     }
 
     /// Waits until the transport accepts one more message. Returns the timeout of the call.
@@ -225,15 +227,19 @@ impl Core {
         let limit = options.limit.unwrap_or(self.server.options().timeouts.call);
         match self.carrier.ready(self, limit).await {
             true => Ok(limit),
-            false => Err(untaken(limit)),
+            false => Err(not_read_error(limit)),
         }
     }
 
     /// Registers and sends the call without an await, so that a cancelled caller leaves a complete call or none.
-    fn admit(self: &Arc<Self>, flight: Arc<Flight>, prepared: Prepared) -> Result<Call, CallError> {
-        let earlier = lock(&self.pending).add(flight.clone())?;
-        let call = Call::new(self.clone(), flight);
-        self.carrier.request(self, &call.flight, prepared);
+    fn admit(
+        self: &Arc<Self>,
+        pending_call: Arc<PendingCall>,
+        prepared: Prepared,
+    ) -> Result<Call, CallError> {
+        let earlier = lock(&self.pending).add(pending_call.clone())?;
+        let call = Call::new(self.clone(), pending_call);
+        self.carrier.request(self, &call.pending_call, prepared);
         if earlier {
             self.carrier.rearm();
         }
@@ -241,11 +247,11 @@ impl Core {
     }
 
     /// Stores the task that reads the answer of this call.
-    pub(crate) fn driven(&self, flight: &Flight, driver: AbortHandle) {
-        flight.read_by_task(driver);
-        if !lock(&self.pending).is_in_flight(flight.number) {
+    pub(crate) fn driven(&self, pending_call: &PendingCall, driver: AbortHandle) {
+        pending_call.read_by_task(driver);
+        if !lock(&self.pending).is_in_flight(pending_call.number) {
             // The link ended before the task was stored: stop it here.
-            flight.stop_driver();
+            pending_call.stop_driver();
         }
     }
 
@@ -264,45 +270,45 @@ impl Core {
 
     /// Cancels a call for its caller.
     pub(crate) fn cancel(self: &Arc<Self>, number: u64) {
-        if let Some(flight) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
-            let _ = self.stop(&flight, "the caller does not need the answer any more");
+        if let Some(pending_call) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
+            let _ = self.stop(&pending_call, "the caller does not need the answer any more");
         }
     }
 
     /// Ends a call with an error and cancels it at the server.
     pub(crate) fn give_up(self: &Arc<Self>, number: u64, error: CallError) {
-        if let Some(flight) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
+        if let Some(pending_call) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
             let reason = error.to_string();
-            flight.inbox.end(Err(error));
-            let _ = self.stop(&flight, &reason);
+            pending_call.inbox.end(Err(error));
+            let _ = self.stop(&pending_call, &reason);
         }
     }
 
     /// Ends a call with an error without a message to the server.
     pub(crate) fn fail(&self, number: u64, error: CallError) {
         let may_run = self.shared && error.delivery().may_have_run();
-        if let Some(flight) = self.withdraw(|pending| pending.give_up(number, may_run)) {
-            flight.inbox.end(Err(error));
+        if let Some(pending_call) = self.withdraw(|pending| pending.give_up(number, may_run)) {
+            pending_call.inbox.end(Err(error));
         }
     }
 
     /// Cancels the call at the server, if it is not a handshake. Returns whether nothing of it was sent.
-    fn stop(self: &Arc<Self>, flight: &Flight, reason: &str) -> bool {
-        let unsent = !flight.silent && self.carrier.cancel(self, flight.number, reason);
+    fn stop(self: &Arc<Self>, pending_call: &PendingCall, reason: &str) -> bool {
+        let unsent = !pending_call.silent && self.carrier.cancel(self, pending_call.number, reason);
         if unsent {
-            lock(&self.pending).settle(flight.number);
+            lock(&self.pending).settle(pending_call.number);
         }
-        flight.stop_driver();
+        pending_call.stop_driver();
         unsent
     }
 
     /// Ends the calls whose timeout expired.
     pub(crate) fn expire(self: &Arc<Self>) {
-        for flight in self.withdraw(|pending| pending.expire(Instant::now(), self.shared)) {
-            let unsent = self.stop(&flight, "it took too long");
-            let limit = flight.limit;
-            let error = if unsent { untaken(limit) } else { CallError::TimedOut { limit } };
-            flight.inbox.end(Err(error));
+        for pending_call in self.withdraw(|pending| pending.expire(Instant::now(), self.shared)) {
+            let unsent = self.stop(&pending_call, "it took too long");
+            let limit = pending_call.limit;
+            let error = if unsent { not_read_error(limit) } else { CallError::TimedOut { limit } };
+            pending_call.inbox.end(Err(error));
         }
     }
 
@@ -320,11 +326,11 @@ impl Core {
         };
         self.leave();
         self.over.raise();
-        for flight in failed {
-            let unsent = not_sent(flight.number);
+        for pending_call in failed {
+            let unsent = not_sent(pending_call.number);
             let delivery = if unsent { Delivery::NotSent } else { Delivery::Unknown };
-            flight.inbox.end(Err(CallError::Lost { loss: loss.clone(), delivery }));
-            flight.stop_driver();
+            pending_call.inbox.end(Err(CallError::Lost { loss: loss.clone(), delivery }));
+            pending_call.stop_driver();
         }
         self.end_listeners(&loss);
         true
@@ -332,8 +338,8 @@ impl Core {
 
     /// Ends the link because the server does not know the session. Calls in flight may wait for their own
     /// answer for a moment: it is more precise than an unknown delivery.
-    pub(crate) fn condemn(self: &Arc<Self>, detail: &str) -> Arc<Loss> {
-        let loss = Arc::new(Loss::new(LossReason::Verdict, detail));
+    pub(crate) fn end_unknown_session(self: &Arc<Self>, detail: &str) -> Arc<Loss> {
+        let loss = Arc::new(Loss::new(LossReason::SessionUnknown, detail));
         let mut pending = lock(&self.pending);
         let first = pending.close(&loss);
         let loss = pending.closed().cloned().unwrap_or(loss);
@@ -341,7 +347,7 @@ impl Core {
         self.over.raise();
         self.end_listeners(&loss);
         if first {
-            self.carrier.condemned(self);
+            self.carrier.on_session_unknown(self);
         }
         loss
     }
@@ -349,9 +355,9 @@ impl Core {
     /// Ends the remaining calls of a link that has ended.
     pub(crate) fn fail_rest(&self) {
         let Some(error) = self.lost(Delivery::Unknown) else { return };
-        for flight in self.withdraw(Pending::drain) {
-            flight.inbox.end(Err(error.clone()));
-            flight.stop_driver();
+        for pending_call in self.withdraw(Pending::drain) {
+            pending_call.inbox.end(Err(error.clone()));
+            pending_call.stop_driver();
         }
     }
 
@@ -382,7 +388,7 @@ impl Core {
 }
 
 /// Error for a request that the server did not read.
-fn untaken(limit: Duration) -> CallError {
+fn not_read_error(limit: Duration) -> CallError {
     let what = format!(
         "the server did not take the request within {limit:?}, because it does not read; nothing of \
          it was sent"

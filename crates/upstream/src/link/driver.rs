@@ -9,11 +9,11 @@ use std::{
 };
 use tokio::task::AbortHandle;
 
-use super::{Core, Flight};
+use super::{Core, PendingCall};
 use crate::util::lock::lock;
 
 /// Future that sends a request and reads its answer until the call has ended.
-pub(crate) type Reading = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type ReadFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Reader of the answer of one call. While the caller polls the call, it reads on its own thread, which saves
 /// a wake-up. If the caller does not poll, or has dropped the call, a task reads.
@@ -28,7 +28,7 @@ enum State {
     /// The caller reads when it polls.
     Caller {
         core: Arc<Core>,
-        reading: Reading,
+        reading: ReadFuture,
         woken: bool,
     },
     /// The future is being polled or moved to a task.
@@ -40,9 +40,9 @@ enum State {
     Stopped,
 }
 
-impl Flight {
+impl PendingCall {
     /// Starts to read. When this returns, the request was sent as far as possible without waiting.
-    pub(crate) fn read_by_caller(self: &Arc<Self>, core: &Arc<Core>, reading: Reading) {
+    pub(crate) fn read_by_caller(self: &Arc<Self>, core: &Arc<Core>, reading: ReadFuture) {
         {
             let mut state = lock(&self.driver.0);
             if matches!(&*state, State::Stopped) {
@@ -101,7 +101,7 @@ impl Flight {
 
     /// Wakes the caller to read; if none waits, a task reads.
     fn call_caller(self: &Arc<Self>) {
-        if !self.inbox.nudge() {
+        if !self.inbox.wake_reader() {
             self.leave_to_task();
         }
     }
@@ -129,8 +129,8 @@ impl Flight {
     }
 
     /// The caller stopped polling. If there is something to read, a task reads it.
-    pub(super) fn unfollowed(&self) {
-        self.inbox.unfollow();
+    pub(super) fn on_caller_idle(&self) {
+        self.inbox.remove_waker();
         if matches!(&*lock(&self.driver.0), State::Caller { woken: true, .. }) {
             self.leave_to_task();
         }
@@ -147,7 +147,7 @@ impl Flight {
     }
 }
 
-impl Wake for Flight {
+impl Wake for PendingCall {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -27,7 +27,7 @@ pub enum Incoming {
 
 /// Priority of a message when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Worth {
+pub(crate) enum MessagePriority {
     /// Only the latest one counts.
     Progress,
     /// May be dropped.
@@ -45,11 +45,11 @@ pub(crate) struct Overflow;
 pub(crate) struct Inbox(Mutex<Queue>);
 
 /// Messages that were not read yet.
-type Waiting = VecDeque<(Worth, Incoming)>;
+type InboxQueue = VecDeque<(MessagePriority, Incoming)>;
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Waiting,
+    waiting: InboxQueue,
     bytes: usize,
     /// Number of progress notifications in the queue.
     progress: usize,
@@ -64,7 +64,7 @@ struct Queue {
 
 impl Inbox {
     /// Queues a notification.
-    pub(crate) fn notify(&self, worth: Worth, text: Bytes) -> Result<(), Overflow> {
+    pub(crate) fn notify(&self, worth: MessagePriority, text: Bytes) -> Result<(), Overflow> {
         let waker = {
             let mut queue = lock(&self.0);
             if queue.ended {
@@ -72,14 +72,14 @@ impl Inbox {
             }
             queue.begun = true;
             if !queue.make_room(worth, text.len()) {
-                if worth == Worth::Log {
+                if worth == MessagePriority::Log {
                     queue.dropped += 1;
                     return Ok(());
                 }
                 return Err(Overflow);
             }
             queue.bytes += text.len();
-            queue.progress += usize::from(worth == Worth::Progress);
+            queue.progress += usize::from(worth == MessagePriority::Progress);
             queue.waiting.push_back((worth, Incoming::Notification(text)));
             queue.waker.take()
         };
@@ -98,11 +98,11 @@ impl Inbox {
                 return Ok(());
             }
             queue.begun = true;
-            if !queue.make_room(Worth::Full, asked.text().len()) {
+            if !queue.make_room(MessagePriority::Full, asked.text().len()) {
                 return Err(Overflow);
             }
             queue.bytes += asked.text().len();
-            queue.waiting.push_back((Worth::Full, Incoming::Request(asked)));
+            queue.waiting.push_back((MessagePriority::Full, Incoming::Request(asked)));
             queue.waker.take()
         };
         wake(waker);
@@ -124,7 +124,7 @@ impl Inbox {
     }
 
     /// Wakes the reader without a message. Returns whether one was waiting.
-    pub(crate) fn nudge(&self) -> bool {
+    pub(crate) fn wake_reader(&self) -> bool {
         let waker = lock(&self.0).waker.take();
         let some = waker.is_some();
         wake(waker);
@@ -132,7 +132,7 @@ impl Inbox {
     }
 
     /// Removes the waker of the reader.
-    pub(crate) fn unfollow(&self) {
+    pub(crate) fn remove_waker(&self) {
         lock(&self.0).waker = None;
     }
 
@@ -143,7 +143,7 @@ impl Inbox {
 
     /// Closes the queue for the reader. Returns whether the end was known, read or not, and the unread
     /// messages. Requests among them are refused when they are dropped.
-    pub(crate) fn abandon(&self) -> (bool, Waiting) {
+    pub(crate) fn abandon(&self) -> (bool, InboxQueue) {
         let mut queue = lock(&self.0);
         queue.waker = None;
         (queue.bytes, queue.progress) = (0, 0);
@@ -159,7 +159,7 @@ impl Inbox {
         let mut queue = lock(&self.0);
         if let Some((worth, incoming)) = queue.waiting.pop_front() {
             queue.bytes -= incoming.size();
-            queue.progress -= usize::from(worth == Worth::Progress);
+            queue.progress -= usize::from(worth == MessagePriority::Progress);
             return Poll::Ready(Some(incoming));
         }
         if let Some(end) = queue.end.take() {
@@ -178,24 +178,26 @@ impl Inbox {
 impl Queue {
     /// Returns whether the message fits. If not, drops outdated progress, then logs, the oldest first; logs
     /// are never dropped for another log.
-    fn make_room(&mut self, worth: Worth, size: usize) -> bool {
+    fn make_room(&mut self, worth: MessagePriority, size: usize) -> bool {
         if self.bytes + size <= QUEUE_LIMIT {
             return true;
         }
-        if worth == Worth::Log && self.progress <= 1 {
+        if worth == MessagePriority::Log && self.progress <= 1 {
             // Nothing can be dropped. Without this check, each log of a flood would scan the whole queue.
             return false;
         }
         let latest = match worth {
-            Worth::Progress => None,
-            _ => self.waiting.iter().rposition(|(worth, _)| *worth == Worth::Progress),
+            MessagePriority::Progress => None,
+            _ => self.waiting.iter().rposition(|(worth, _)| *worth == MessagePriority::Progress),
         };
         let (mut at, mut bytes, mut logs) = (0, self.bytes, 0);
         self.waiting.retain(|(kind, incoming)| {
             let newest = latest == Some(at);
             at += 1;
-            let log = *kind == Worth::Log && worth != Worth::Log && bytes + size > QUEUE_LIMIT;
-            let keep = !log && (*kind != Worth::Progress || newest);
+            let log = *kind == MessagePriority::Log
+                && worth != MessagePriority::Log
+                && bytes + size > QUEUE_LIMIT;
+            let keep = !log && (*kind != MessagePriority::Progress || newest);
             if !keep {
                 bytes -= incoming.size();
                 logs += u64::from(log);
@@ -231,33 +233,46 @@ mod tests {
 
     const HALF: usize = QUEUE_LIMIT / 2;
 
-    fn notify(inbox: &Inbox, worth: Worth, size: usize) -> Result<(), Overflow> {
+    fn notify(inbox: &Inbox, worth: MessagePriority, size: usize) -> Result<(), Overflow> {
         inbox.notify(worth, Bytes::from(vec![b'x'; size]))
     }
 
-    fn waiting(inbox: &Inbox) -> Vec<(Worth, usize)> {
+    fn waiting(inbox: &Inbox) -> Vec<(MessagePriority, usize)> {
         lock(&inbox.0).waiting.iter().map(|(worth, one)| (*worth, one.size())).collect()
     }
 
     #[test]
     fn full_inbox_drops_logs_and_old_progress_only() {
         let inbox = Inbox::default();
-        for (worth, size) in
-            [(Worth::Progress, 1), (Worth::Log, HALF), (Worth::Progress, 2), (Worth::Log, HALF - 3)]
-        {
+        for (worth, size) in [
+            (MessagePriority::Progress, 1),
+            (MessagePriority::Log, HALF),
+            (MessagePriority::Progress, 2),
+            (MessagePriority::Log, HALF - 3),
+        ] {
             assert_eq!(notify(&inbox, worth, size), Ok(()));
         }
         // No log is dropped for another one.
-        assert_eq!(notify(&inbox, Worth::Log, 9), Ok(()));
+        assert_eq!(notify(&inbox, MessagePriority::Log, 9), Ok(()));
         assert_eq!((inbox.dropped(), waiting(&inbox).len()), (1, 3));
-        assert_eq!(notify(&inbox, Worth::Full, HALF), Ok(()));
-        let expected = [(Worth::Progress, 2), (Worth::Log, HALF - 3), (Worth::Full, HALF)];
+        assert_eq!(notify(&inbox, MessagePriority::Full, HALF), Ok(()));
+        let expected = [
+            (MessagePriority::Progress, 2),
+            (MessagePriority::Log, HALF - 3),
+            (MessagePriority::Full, HALF),
+        ];
         assert_eq!(waiting(&inbox), expected);
         assert_eq!(inbox.dropped(), 2);
-        assert_eq!(notify(&inbox, Worth::Progress, 4), Ok(()));
-        assert_eq!(waiting(&inbox), [(Worth::Full, HALF), (Worth::Progress, 4)]);
+        assert_eq!(notify(&inbox, MessagePriority::Progress, 4), Ok(()));
+        assert_eq!(
+            waiting(&inbox),
+            [(MessagePriority::Full, HALF), (MessagePriority::Progress, 4)]
+        );
         // A message that must not be dropped stays.
-        assert_eq!(notify(&inbox, Worth::Full, HALF), Err(Overflow));
-        assert_eq!(waiting(&inbox), [(Worth::Full, HALF), (Worth::Progress, 4)]);
+        assert_eq!(notify(&inbox, MessagePriority::Full, HALF), Err(Overflow));
+        assert_eq!(
+            waiting(&inbox),
+            [(MessagePriority::Full, HALF), (MessagePriority::Progress, 4)]
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, future::poll_fn, sync::Arc};
 
 use super::{
     Call, Core, Declares, Inbox, Incoming,
-    inbox::{Overflow, Worth},
+    inbox::{MessagePriority, Overflow},
 };
 use crate::{CallError, util::lock::lock};
 
@@ -85,7 +85,7 @@ impl Listeners {
 
     /// Sends a notification to all listeners. Returns whether there is one. A listener with a full queue is
     /// ended with an error.
-    pub(super) fn tell(&self, worth: Worth, text: &Bytes) -> bool {
+    pub(super) fn tell(&self, worth: MessagePriority, text: &Bytes) -> bool {
         for (inbox, _) in &self.0 {
             if inbox.notify(worth, text.clone()) == Err(Overflow) {
                 inbox.end(Err(CallError::SlowReader));
@@ -95,8 +95,9 @@ impl Listeners {
     }
 
     /// Returns the first listener that can answer such a request.
-    pub(super) fn answerer(&self, needed: Declares) -> Option<Arc<Inbox>> {
-        let mut able = self.0.iter().filter(|(_, declares)| declares.includes(needed));
-        able.next().map(|(inbox, _)| inbox.clone())
+    pub(super) fn find_answerer(&self, needed: Declares) -> Option<Arc<Inbox>> {
+        let mut only_call_that_can_answer =
+            self.0.iter().filter(|(_, declares)| declares.includes(needed));
+        only_call_that_can_answer.next().map(|(inbox, _)| inbox.clone())
     }
 }

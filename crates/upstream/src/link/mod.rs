@@ -6,16 +6,16 @@ mod client_info;
 mod core;
 mod declares;
 mod driver;
-mod flight;
 mod inbox;
 pub(crate) mod list_pages;
 mod listener;
+mod negotiated_protocol;
 mod pending;
+mod pending_call;
 pub(crate) mod prepare;
 mod receive;
 mod request_id;
 mod server_request;
-mod terms;
 pub(crate) mod transport;
 
 use stayput_wire::{Message, ParamHeaders};
@@ -33,16 +33,16 @@ pub use crate::link::server_request::ServerRequest;
 pub(crate) use crate::link::transport::{LinkTransport, cancellation};
 pub use answer::Answer;
 pub use call::{Call, CallError, Canceller};
-pub(crate) use core::{Core, Home};
+pub(crate) use core::{Core, PoolContext};
 pub use declares::Declares;
-pub(crate) use flight::{Flight, expiry};
 pub(crate) use inbox::Inbox;
 pub use inbox::Incoming;
 pub use listener::Listener;
 pub(crate) use listener::Listeners;
+pub(crate) use negotiated_protocol::{NegotiatedProtocol, marks};
+pub(crate) use pending_call::{PendingCall, expiry};
 pub(crate) use prepare::{Prepared, Routing, compose, notification, one_line};
-pub(crate) use receive::Via;
-pub(crate) use terms::{Terms, marks};
+pub(crate) use receive::MessageSource;
 
 /// Live stack between a session and one server: a child process or an HTTP client, its reader, and the
 /// negotiated protocol. All parts start and end together.
@@ -68,7 +68,7 @@ pub struct CallOptions {
 
 /// Origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum RequestOrigin {
     /// A client, which gave the request an id.
     Elsewhere,
     /// Stayput itself: the request has no id of its own.
@@ -100,7 +100,7 @@ impl Link {
         request: &Message<'_>,
         options: CallOptions,
     ) -> Result<Call, CallError> {
-        self.core.call(request, options, Made::Elsewhere).await
+        self.core.call(request, options, RequestOrigin::Elsewhere).await
     }
 
     /// Sends a request with this method and these JSON parameters.
@@ -172,8 +172,8 @@ impl Link {
 
     /// Records from a page of `tools/list` which arguments a modern server wants as headers.
     pub fn learn_tools(&self, result: &str) {
-        if let Some(terms) = self.core.terms.get() {
-            terms.learn_tools(result);
+        if let Some(protocol) = self.core.protocol.get() {
+            protocol.learn_tools(result);
         }
     }
 
@@ -217,7 +217,7 @@ impl Link {
     /// Arguments of this tool that are sent as headers, as far as the tools were listed on this link.
     #[must_use]
     pub fn param_headers(&self, tool: &str) -> Option<Arc<ParamHeaders>> {
-        self.core.terms.get()?.param_headers(tool)
+        self.core.protocol.get()?.param_headers(tool)
     }
 
     /// Counters of dropped messages.
@@ -262,7 +262,7 @@ impl Link {
     /// Starts to end the link. Calls in flight fail at once.
     pub fn close(&self, reason: LossReason) {
         self.core.leave();
-        self.core.carrier.shut(&self.core, reason);
+        self.core.carrier.begin_close(&self.core, reason);
     }
 
     /// Pid of the child process. `None` for other servers.

@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-use super::{CallError, Declares, Flight};
+use super::{CallError, Declares, PendingCall};
 use crate::Loss;
 
 /// A table that held more calls than this is freed when it becomes empty.
@@ -18,14 +18,14 @@ const MAX_KEPT_CAPACITY: usize = 64;
 /// Time for which the server may still work on a call that was given up.
 const ABANDONED_CALL_TTL: Duration = Duration::from_secs(60);
 
-type Questions = Vec<Question>;
+type PendingServerRequests = Vec<PendingServerRequest>;
 
 /// Calls of a shared link that were given up, and until when the server may still work on them.
-type Left = Vec<(u64, Instant)>;
+type AbandonedCalls = Vec<(u64, Instant)>;
 
 /// Unanswered request of the server.
 #[derive(Debug)]
-struct Question {
+struct PendingServerRequest {
     number: u64,
     id: IdBuf,
     /// Call during which it came.
@@ -36,13 +36,13 @@ struct Question {
 #[derive(Debug, Default)]
 #[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
 pub(crate) struct Pending {
-    calls: Calls,
+    calls: CallTable,
     /// Boxed, because most links have none.
-    asked: Option<Box<Questions>>,
+    asked: Option<Box<PendingServerRequests>>,
     /// Number of requests of the server so far.
     questions: u64,
     /// Boxed, because most links have none.
-    left: Option<Box<Left>>,
+    left: Option<Box<AbandonedCalls>>,
     /// Set once, when the link has ended. From then on no call is added.
     closed: Option<Arc<Loss>>,
     /// Time of the next check for expired calls. It stays while calls come and go: with a timeout of an hour
@@ -54,23 +54,23 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// Adds a call. Returns whether the timer has to be moved to an earlier time.
-    pub(crate) fn add(&mut self, flight: Arc<Flight>) -> Result<bool, CallError> {
+    pub(crate) fn add(&mut self, pending_call: Arc<PendingCall>) -> Result<bool, CallError> {
         if let Some(loss) = &self.closed {
             let delivery = crate::Delivery::NotSent;
             return Err(CallError::Lost { loss: loss.clone(), delivery });
         }
-        let expires = flight.expires();
+        let expires = pending_call.expires();
         let earlier = self.armed.is_none_or(|armed| expires < armed);
         if earlier {
             self.armed = Some(expires);
         }
-        self.calls.insert(flight);
+        self.calls.insert(pending_call);
         Ok(earlier)
     }
 
     /// Removes a call that has an answer or will get none.
-    pub(crate) fn take(&mut self, number: u64) -> Option<Arc<Flight>> {
-        let flight = self.calls.remove(number)?;
+    pub(crate) fn take(&mut self, number: u64) -> Option<Arc<PendingCall>> {
+        let pending_call = self.calls.remove(number)?;
         if let Some(asked) = &mut self.asked {
             asked.retain(|asked| asked.call != Some(number));
             self.asked.take_if(|asked| asked.is_empty());
@@ -78,18 +78,18 @@ impl Pending {
         if self.calls.len() == 0 {
             self.rest();
         }
-        Some(flight)
+        Some(pending_call)
     }
 
     /// Removes a call that was given up. With `note`, as on a shared link, records that the server may still
     /// work on it and send messages about it.
-    pub(crate) fn give_up(&mut self, number: u64, note: bool) -> Option<Arc<Flight>> {
-        let flight = self.take(number)?;
-        if note && !flight.listens() {
+    pub(crate) fn give_up(&mut self, number: u64, note: bool) -> Option<Arc<PendingCall>> {
+        let pending_call = self.take(number)?;
+        if note && !pending_call.listens() {
             let until = Instant::now() + ABANDONED_CALL_TTL;
             self.left.get_or_insert_default().push((number, until));
         }
-        Some(flight)
+        Some(pending_call)
     }
 
     /// The server does not work on this call any more, or never did.
@@ -106,7 +106,7 @@ impl Pending {
         self.calls.rest();
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<&Arc<Flight>> {
+    pub(crate) fn get(&self, number: u64) -> Option<&Arc<PendingCall>> {
         self.calls.get(number)
     }
 
@@ -137,7 +137,7 @@ impl Pending {
     }
 
     /// Removes all calls.
-    pub(crate) fn drain(&mut self) -> Vec<Arc<Flight>> {
+    pub(crate) fn drain(&mut self) -> Vec<Arc<PendingCall>> {
         self.asked = None;
         let all = std::mem::take(&mut self.calls).into_all();
         self.rest();
@@ -150,20 +150,24 @@ impl Pending {
     }
 
     /// Removes the expired calls and sets the timer for the next one.
-    pub(crate) fn expire(&mut self, now: Instant, shared: bool) -> Vec<Arc<Flight>> {
-        let late = self.numbers(|flight| flight.expires() <= now);
+    pub(crate) fn expire(&mut self, now: Instant, shared: bool) -> Vec<Arc<PendingCall>> {
+        let late = self.numbers(|pending_call| pending_call.expires() <= now);
         let late = late.into_iter().filter_map(|number| self.give_up(number, shared)).collect();
-        self.armed = self.calls.all().map(|flight| flight.expires()).min();
+        self.armed = self.calls.all().map(|pending_call| pending_call.expires()).min();
         late
     }
 
-    fn numbers(&self, which: impl Fn(&Flight) -> bool) -> Vec<u64> {
-        self.calls.all().filter(|flight| which(flight)).map(|flight| flight.number).collect()
+    fn numbers(&self, which: impl Fn(&PendingCall) -> bool) -> Vec<u64> {
+        self.calls
+            .all()
+            .filter(|pending_call| which(pending_call))
+            .map(|pending_call| pending_call.number)
+            .collect()
     }
 
     /// Returns the only call in flight whose client can answer such a request.
-    pub(crate) fn able(&self, needed: Declares) -> Option<u64> {
-        match self.numbers(|flight| flight.declares.includes(needed))[..] {
+    pub(crate) fn only_call_that_can_answer(&self, needed: Declares) -> Option<u64> {
+        match self.numbers(|pending_call| pending_call.declares.includes(needed))[..] {
             [number] => Some(number),
             _ => None,
         }
@@ -172,32 +176,32 @@ impl Pending {
     /// Returns the only call in flight.
     pub(crate) fn only(&self) -> Option<u64> {
         let mut all = self.calls.all();
-        let first = all.next().map(|flight| flight.number);
+        let first = all.next().map(|pending_call| pending_call.number);
         first.filter(|_| all.next().is_none())
     }
 
     /// Returns the only call in flight that is not a subscription.
-    pub(crate) fn alone(&self) -> Option<u64> {
-        let mut all = self.calls.all().filter(|flight| !flight.listens());
-        let first = all.next().map(|flight| flight.number);
+    pub(crate) fn only_call(&self) -> Option<u64> {
+        let mut all = self.calls.all().filter(|pending_call| !pending_call.listens());
+        let first = all.next().map(|pending_call| pending_call.number);
         first.filter(|_| all.next().is_none())
     }
 
     /// Returns the only call that the server can be working on: the only one in flight, if none was given up lately.
-    pub(crate) fn sole(&mut self) -> Option<u64> {
+    pub(crate) fn only_possible_call(&mut self) -> Option<u64> {
         let now = Instant::now();
         if let Some(left) = &mut self.left {
             left.retain(|(_, until)| *until > now);
             self.left.take_if(|left| left.is_empty());
         }
-        self.alone().filter(|_| self.left.is_none())
+        self.only_call().filter(|_| self.left.is_none())
     }
 
     /// Records a request of the server and returns its number.
     pub(crate) fn ask(&mut self, id: IdBuf, call: Option<u64>) -> u64 {
         self.questions += 1;
         let number = self.questions;
-        self.asked.get_or_insert_default().push(Question { number, id, call });
+        self.asked.get_or_insert_default().push(PendingServerRequest { number, id, call });
         number
     }
 
@@ -212,7 +216,10 @@ impl Pending {
         self.take_question(|asked| asked.id.as_str() == id).map(|asked| asked.call)
     }
 
-    fn take_question(&mut self, which: impl Fn(&Question) -> bool) -> Option<Question> {
+    fn take_question(
+        &mut self,
+        which: impl Fn(&PendingServerRequest) -> bool,
+    ) -> Option<PendingServerRequest> {
         let asked = self.asked.as_mut()?;
         let at = asked.iter().position(which)?;
         let question = asked.remove(at);
@@ -223,29 +230,29 @@ impl Pending {
 
 /// Calls by id. The first one is stored inline: most links have one call at a time and need no map.
 #[derive(Debug, Default)]
-struct Calls {
-    first: Option<Arc<Flight>>,
-    others: Option<Box<Others>>,
+struct CallTable {
+    first: Option<Arc<PendingCall>>,
+    others: Option<Box<CallMap>>,
 }
 
-type Others = HashMap<u64, Arc<Flight>, BuildHasherDefault<Spread>>;
+type CallMap = HashMap<u64, Arc<PendingCall>, BuildHasherDefault<IdHasher>>;
 
-impl Calls {
-    fn insert(&mut self, flight: Arc<Flight>) {
+impl CallTable {
+    fn insert(&mut self, pending_call: Arc<PendingCall>) {
         if self.first.is_none() {
-            self.first = Some(flight);
+            self.first = Some(pending_call);
         } else {
-            self.others.get_or_insert_default().insert(flight.number, flight);
+            self.others.get_or_insert_default().insert(pending_call.number, pending_call);
         }
     }
 
-    fn get(&self, number: u64) -> Option<&Arc<Flight>> {
-        let first = self.first.as_ref().filter(|flight| flight.number == number);
+    fn get(&self, number: u64) -> Option<&Arc<PendingCall>> {
+        let first = self.first.as_ref().filter(|pending_call| pending_call.number == number);
         first.or_else(|| self.others.as_ref()?.get(&number))
     }
 
-    fn remove(&mut self, number: u64) -> Option<Arc<Flight>> {
-        let first = self.first.take_if(|flight| flight.number == number);
+    fn remove(&mut self, number: u64) -> Option<Arc<PendingCall>> {
+        let first = self.first.take_if(|pending_call| pending_call.number == number);
         first.or_else(|| self.others.as_mut()?.remove(&number))
     }
 
@@ -253,11 +260,11 @@ impl Calls {
         usize::from(self.first.is_some()) + self.others.as_ref().map_or(0, |it| it.len())
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<Flight>> {
+    fn all(&self) -> impl Iterator<Item = &Arc<PendingCall>> {
         self.first.iter().chain(self.others.iter().flat_map(|it| it.values()))
     }
 
-    fn into_all(self) -> Vec<Arc<Flight>> {
+    fn into_all(self) -> Vec<Arc<PendingCall>> {
         let others = self.others.into_iter().flat_map(|it| it.into_values());
         self.first.into_iter().chain(others).collect()
     }
@@ -271,9 +278,9 @@ impl Calls {
 /// Hasher for ids. This process assigns the ids, so that an attacker cannot choose colliding ones; a server
 /// can only look them up.
 #[derive(Debug, Default)]
-struct Spread(u64);
+struct IdHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use stayput_wire::{Era, Message, MessageKind, Raw, end_line, header, json, meta};
 
-use super::{CallError, Terms};
+use super::{CallError, NegotiatedProtocol};
 
 /// Request as it is sent to the server.
 #[derive(Debug)]
@@ -30,13 +30,13 @@ pub(crate) struct Routing {
 pub(crate) fn request(
     message: &Message<'_>,
     number: u64,
-    terms: Option<&Terms>,
+    protocol: Option<&NegotiatedProtocol>,
 ) -> Result<Prepared, CallError> {
     let MessageKind::Request { id, method, params } = message.kind() else {
         return Err(CallError::Invalid("only a request can be called".into()));
     };
     let token = message.meta().and_then(|it| it.find(&[meta::PROGRESS_TOKEN]));
-    let modern = terms.filter(|terms| terms.era() == Era::Modern);
+    let modern = protocol.filter(|protocol| protocol.era() == Era::Modern);
     if token.is_none() && modern.is_none() {
         let text = line(message.text(), id.raw(), number);
         return Ok(Prepared { text, token: None, handshake: false, routing: None });
@@ -48,11 +48,11 @@ pub(crate) fn request(
         edits.replace(token, &number);
     }
     let routing = match modern {
-        Some(terms) => {
+        Some(protocol) => {
             // A client of the modern era decides itself whether it sends its client info.
             let own = message.meta().and_then(|it| it.find(&[meta::PROTOCOL_VERSION]));
             let unsaid = |key| own.is_some() && key == meta::CLIENT_INFO;
-            for (key, json) in terms.meta().filter(|(key, _)| !unsaid(*key)) {
+            for (key, json) in protocol.meta().filter(|(key, _)| !unsaid(*key)) {
                 match params {
                     None => {
                         edits.set(&["params", meta::META, key], json);
@@ -69,7 +69,7 @@ pub(crate) fn request(
                     },
                 }
             }
-            Some(Box::new(routing(method, *params, terms)?))
+            Some(Box::new(routing(method, *params, protocol)?))
         }
         None => None,
     };
@@ -79,11 +79,15 @@ pub(crate) fn request(
     Ok(Prepared { text, token, handshake: false, routing })
 }
 
-fn routing(method: &str, params: Option<Raw<'_>>, terms: &Terms) -> Result<Routing, CallError> {
+fn routing(
+    method: &str,
+    params: Option<Raw<'_>>,
+    protocol: &NegotiatedProtocol,
+) -> Result<Routing, CallError> {
     let source = header::name_member(method);
     let name = source.and_then(|source| params?.find(&[source])?.text());
     let marks = name.as_deref().filter(|_| method == "tools/call");
-    let marks = marks.and_then(|tool| terms.param_headers(tool));
+    let marks = marks.and_then(|tool| protocol.param_headers(tool));
     let params = match marks {
         Some(marks) => marks.values(params.and_then(|params| params.find(&["arguments"]))),
         None => Ok(Vec::new()),
@@ -99,9 +103,9 @@ pub(crate) fn plain(
     method: &str,
     params: Option<&str>,
     number: u64,
-    terms: Option<&Terms>,
+    protocol: Option<&NegotiatedProtocol>,
 ) -> Option<Prepared> {
-    if terms.is_some_and(|terms| terms.era() == Era::Modern) {
+    if protocol.is_some_and(|protocol| protocol.era() == Era::Modern) {
         return None;
     }
     let special = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');
@@ -179,8 +183,8 @@ pub(crate) fn notification(method: &str, params: Option<&str>) -> Bytes {
 mod tests {
     use super::*;
 
-    fn prepared(text: &str, terms: Option<&Terms>) -> Prepared {
-        request(&Message::parse(text.as_bytes()).unwrap(), 17, terms).unwrap()
+    fn prepared(text: &str, protocol: Option<&NegotiatedProtocol>) -> Prepared {
+        request(&Message::parse(text.as_bytes()).unwrap(), 17, protocol).unwrap()
     }
 
     #[test]
@@ -204,13 +208,14 @@ mod tests {
     /// The direct path and the path through a parsed message give the same text.
     #[test]
     fn plain_request_equals_the_parsed_one() {
-        let legacy = Terms::new(stayput_wire::Version::LATEST_LEGACY, &Default::default());
+        let legacy =
+            NegotiatedProtocol::new(stayput_wire::Version::LATEST_LEGACY, &Default::default());
         for params in [None, Some("{}"), Some("{\"a\":\n[1.10]}"), Some(r#"{"_meta":{"x":1}}"#)] {
             let quick = plain("tools/call", params, 17, Some(&legacy)).unwrap();
             let text = compose("tools/call", params);
             assert_eq!(quick.text, prepared(&text, Some(&legacy)).text);
         }
-        let modern = Terms::new(stayput_wire::Version::LATEST, &Default::default());
+        let modern = NegotiatedProtocol::new(stayput_wire::Version::LATEST, &Default::default());
         assert!(plain("ping", None, 17, Some(&modern)).is_none());
         assert!(plain("pi\"ng", None, 17, None).is_none());
         for params in ["{", "[]", "null", "{} {}", r#"{"_meta":{"progressToken":1}}"#] {
@@ -227,11 +232,14 @@ mod tests {
     /// A modern client without a client info does not get that of another client.
     #[test]
     fn meta_of_a_modern_client_stays_unchanged() {
-        let terms = Terms::new(stayput_wire::Version::LATEST, &crate::Hello::named("first", "1"));
+        let protocol = NegotiatedProtocol::new(
+            stayput_wire::Version::LATEST,
+            &crate::Hello::named("first", "1"),
+        );
         let text = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"x":1.0}}}}"#;
-        let output = prepared(text, Some(&terms));
+        let output = prepared(text, Some(&protocol));
         assert_eq!(output.text, text.replace("\"id\":1", "\"id\":17") + "\n");
-        let output = prepared(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, Some(&terms));
+        let output = prepared(r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, Some(&protocol));
         assert!(str::from_utf8(&output.text).unwrap().contains("first"));
     }
 

@@ -8,22 +8,22 @@ use std::{
 };
 
 use super::{
-    Answer, Core, Declares, Flight, ServerRequest,
-    answer::Places,
-    inbox::{Inbox, Overflow, Worth},
+    Answer, Core, Declares, PendingCall, ServerRequest,
+    answer::AnswerRanges,
+    inbox::{Inbox, MessagePriority, Overflow},
     pending::Pending,
     prepare,
 };
 use crate::{
     CallError, Delivery,
-    link::server_request::{NOBODY, refusal},
+    link::server_request::{NO_CLIENT_CAN_ANSWER, refusal},
     loss::session_unknown,
     util::lock::lock,
 };
 
 /// Stream on which a message came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Via {
+pub(crate) enum MessageSource {
     /// Stream of the whole link.
     Link,
     /// Stream of this call: its messages concern no other call.
@@ -32,7 +32,7 @@ pub(crate) enum Via {
 
 /// Outcome of the messages that were received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Received {
+pub(crate) struct ReceiveOutcome {
     /// Number of calls that got their answer.
     pub(crate) answers: usize,
     /// Whether the stream of a call carried an answer with the id of another request. Then its connection is
@@ -46,15 +46,15 @@ impl Core {
     pub(crate) fn receive<'a>(
         self: &Arc<Self>,
         bytes: impl Into<Cow<'a, [u8]>>,
-        via: Via,
-    ) -> Received {
-        let (bytes, mut received) = (bytes.into(), Received::default());
+        via: MessageSource,
+    ) -> ReceiveOutcome {
+        let (bytes, mut received) = (bytes.into(), ReceiveOutcome::default());
         if !Batch::is_batch(&bytes) {
             self.receive_one(bytes, via, &mut received);
             return received;
         }
         let Ok(batch) = Batch::split(&bytes) else {
-            self.count_rubbish();
+            self.count_invalid();
             return received;
         };
         for one in batch.messages() {
@@ -63,29 +63,36 @@ impl Core {
         received
     }
 
-    fn receive_one(self: &Arc<Self>, bytes: Cow<'_, [u8]>, via: Via, received: &mut Received) {
-        let Ok(message) = Message::parse(&bytes) else { return self.count_rubbish() };
+    fn receive_one(
+        self: &Arc<Self>,
+        bytes: Cow<'_, [u8]>,
+        via: MessageSource,
+        received: &mut ReceiveOutcome,
+    ) {
+        let Ok(message) = Message::parse(&bytes) else { return self.count_invalid() };
         match message.kind() {
             MessageKind::Response { .. } | MessageKind::Error { .. } => {
                 received.foreign |= is_foreign(&message, via);
-                let Some(flight) = self.answered(&message, via) else { return };
+                let Some(pending_call) = self.answered(&message, via) else { return };
                 if let Some(hidden) = self.redacted(&message) {
                     // The redaction replaced only strings, so that the text is still a message.
                     let message = Message::parse(hidden.as_bytes()).ok();
-                    let answer = message.and_then(|it| Answer::under(&it, &flight.id_back()));
-                    flight.inbox.end(answer.ok_or_else(unreadable));
+                    let answer = message.and_then(|it| Answer::under(&it, &pending_call.id_back()));
+                    pending_call.inbox.end(answer.ok_or_else(unreadable));
                     received.answers += 1;
                     return;
                 }
                 // Answers without an id are small; all others reuse the received bytes.
-                let places = Places::of(&message).filter(|places| places.id.is_some());
+                let places = AnswerRanges::of(&message).filter(|places| places.id.is_some());
                 let answer = match places {
-                    Some(places) => {
-                        Some(Answer::spliced(bytes, places, flight.id.as_ref().map(IdBuf::as_str)))
-                    }
-                    None => Answer::under(&message, &flight.id_back()),
+                    Some(places) => Some(Answer::spliced(
+                        bytes,
+                        places,
+                        pending_call.id.as_ref().map(IdBuf::as_str),
+                    )),
+                    None => Answer::under(&message, &pending_call.id_back()),
                 };
-                flight.inbox.end(answer.ok_or_else(unreadable));
+                pending_call.inbox.end(answer.ok_or_else(unreadable));
                 received.answers += 1;
             }
             MessageKind::Notification { method, .. } => {
@@ -106,23 +113,27 @@ impl Core {
         edits.apply().ok().map(Cow::into_owned)
     }
 
-    fn count_rubbish(&self) {
+    fn count_invalid(&self) {
         self.counts().rubbish.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the call that this message answers. If the answer says that the session is unknown, ends the
     /// call instead.
-    fn answered(self: &Arc<Self>, message: &Message<'_>, via: Via) -> Option<Arc<Flight>> {
+    fn answered(
+        self: &Arc<Self>,
+        message: &Message<'_>,
+        via: MessageSource,
+    ) -> Option<Arc<PendingCall>> {
         let number = match (message.id(), via) {
-            (Some(id), Via::Link) => id.number(),
-            (Some(id), Via::Call(own)) => id.number().filter(|number| *number == own),
+            (Some(id), MessageSource::Link) => id.number(),
+            (Some(id), MessageSource::Call(own)) => id.number().filter(|number| *number == own),
             // Error for a message that the server could not read. It is assigned to the only call in flight, but not on a
             // shared link, where another client may have sent that message.
-            (None, Via::Link) if self.shared => None,
-            (None, Via::Link) => lock(&self.pending).only(),
-            (None, Via::Call(own)) => Some(own),
+            (None, MessageSource::Link) if self.shared => None,
+            (None, MessageSource::Link) => lock(&self.pending).only(),
+            (None, MessageSource::Call(own)) => Some(own),
         };
-        let Some(flight) = number.and_then(|number| self.take(number)) else {
+        let Some(pending_call) = number.and_then(|number| self.take(number)) else {
             if let Some(number) = number {
                 lock(&self.pending).settle(number);
             }
@@ -131,21 +142,26 @@ impl Core {
         };
         let attached = self.carrier.session().is_some();
         if attached && message.error().is_some_and(session_unknown::of_error) {
-            let loss = self.condemn("it answered that it does not know the session");
+            let loss = self.end_unknown_session("it answered that it does not know the session");
             // Earlier messages about the call show that the server had started it.
-            let begun = flight.inbox.has_begun();
+            let begun = pending_call.inbox.has_begun();
             let delivery = if begun { Delivery::Unknown } else { Delivery::Refused };
-            flight.inbox.end(Err(CallError::Lost { loss, delivery }));
+            pending_call.inbox.end(Err(CallError::Lost { loss, delivery }));
             return None;
         }
-        Some(flight)
+        Some(pending_call)
     }
 
-    fn receive_notification(self: &Arc<Self>, method: &str, message: &Message<'_>, via: Via) {
+    fn receive_notification(
+        self: &Arc<Self>,
+        method: &str,
+        message: &Message<'_>,
+        via: MessageSource,
+    ) {
         match method {
             "notifications/progress" => self.receive_progress(message, via),
             "notifications/cancelled" => self.receive_withdrawal(message),
-            "notifications/message" => self.deliver(message, via, Worth::Log),
+            "notifications/message" => self.deliver(message, via, MessagePriority::Log),
             _ => {
                 let changed = method.ends_with("/list_changed");
                 if changed {
@@ -157,14 +173,14 @@ impl Core {
                 // List changes concern all clients. Listeners know which client subscribed to a resource.
                 let for_all = changed || method == "notifications/resources/updated";
                 match via {
-                    Via::Link if for_all || !self.shared => {
-                        self.tell_listeners(message, Worth::Full);
+                    MessageSource::Link if for_all || !self.shared => {
+                        self.tell_listeners(message, MessagePriority::Full);
                     }
-                    Via::Call(_) if for_all && self.shared => {
-                        self.deliver(message, via, Worth::Full);
-                        self.tell_listeners(message, Worth::Full);
+                    MessageSource::Call(_) if for_all && self.shared => {
+                        self.deliver(message, via, MessagePriority::Full);
+                        self.tell_listeners(message, MessagePriority::Full);
                     }
-                    _ => self.deliver(message, via, Worth::Full),
+                    _ => self.deliver(message, via, MessagePriority::Full),
                 }
             }
         }
@@ -173,60 +189,67 @@ impl Core {
     /// Delivers a notification to the call it came with; without one, to the only call in flight or to the
     /// listeners. On a shared link the listeners do not get it, because it may be about another client's
     /// call.
-    fn deliver(self: &Arc<Self>, message: &Message<'_>, via: Via, worth: Worth) {
-        let flight = {
+    fn deliver(
+        self: &Arc<Self>,
+        message: &Message<'_>,
+        via: MessageSource,
+        worth: MessagePriority,
+    ) {
+        let pending_call = {
             let mut pending = lock(&self.pending);
             let number = match via {
-                Via::Call(number) => Some(number),
-                Via::Link if !self.shared => pending.only(),
+                MessageSource::Call(number) => Some(number),
+                MessageSource::Link if !self.shared => pending.only(),
                 // With one stream per call, messages on the stream of the link belong to no call.
-                Via::Link if self.carrier.is_read_by_callers() => None,
-                Via::Link => pending.sole(),
+                MessageSource::Link if self.carrier.is_read_by_callers() => None,
+                MessageSource::Link => pending.only_possible_call(),
             };
             number.and_then(|number| pending.get(number).cloned())
         };
-        match flight {
-            Some(flight) => self.notify(&flight, worth, copy(message.text())),
-            None if self.shared => self.count_unheard(),
+        match pending_call {
+            Some(pending_call) => self.notify(&pending_call, worth, copy(message.text())),
+            None if self.shared => self.count_unanswerable(),
             None => self.tell_listeners(message, worth),
         }
     }
 
-    fn notify(self: &Arc<Self>, flight: &Flight, worth: Worth, text: Bytes) {
-        if flight.inbox.notify(worth, text) == Err(Overflow) {
-            self.give_up(flight.number, CallError::SlowReader);
+    fn notify(self: &Arc<Self>, pending_call: &PendingCall, worth: MessagePriority, text: Bytes) {
+        if pending_call.inbox.notify(worth, text) == Err(Overflow) {
+            self.give_up(pending_call.number, CallError::SlowReader);
         }
     }
 
     /// Delivers a notification of the modern era to the subscription that it names. Returns whether it named one.
-    fn receive_subscribed(self: &Arc<Self>, message: &Message<'_>, via: Via) -> bool {
+    fn receive_subscribed(self: &Arc<Self>, message: &Message<'_>, via: MessageSource) -> bool {
         let id = message.params().and_then(|it| it.find(&[meta::META, meta::SUBSCRIPTION_ID]));
         let number = id.and_then(stayput_wire::Raw::integer);
         let number = number.and_then(|number| u64::try_from(number).ok());
         let Some((id, number)) = id.zip(number) else { return false };
-        if matches!(via, Via::Call(own) if own != number) {
+        if matches!(via, MessageSource::Call(own) if own != number) {
             return false;
         }
         let found = lock(&self.pending).get(number).cloned();
-        let Some(flight) = found else { return false };
+        let Some(pending_call) = found else { return false };
         let mut edits = message.edit();
-        if let Some(theirs) = &flight.id {
+        if let Some(theirs) = &pending_call.id {
             edits.replace(id, theirs.as_str());
         }
         let Ok(text) = edits.apply() else { return false };
-        self.notify(&flight, Worth::Full, copy(&text));
+        self.notify(&pending_call, MessagePriority::Full, copy(&text));
         true
     }
 
-    fn receive_progress(self: &Arc<Self>, message: &Message<'_>, via: Via) {
+    fn receive_progress(self: &Arc<Self>, message: &Message<'_>, via: MessageSource) {
         let Some(token) = message.params().and_then(|it| it.find(&[meta::PROGRESS_TOKEN])) else {
-            return self.count_rubbish();
+            return self.count_invalid();
         };
         let number = token.integer().and_then(|number| u64::try_from(number).ok());
-        let number = number.filter(|n| matches!(via, Via::Link) || via == Via::Call(*n));
-        let flight = number.and_then(|number| lock(&self.pending).get(number).cloned());
-        let flight = flight.inspect(|flight| flight.progress());
-        let Some((flight, theirs)) = flight.as_ref().and_then(|it| Some((it, it.token.as_ref()?)))
+        let number =
+            number.filter(|n| matches!(via, MessageSource::Link) || via == MessageSource::Call(*n));
+        let pending_call = number.and_then(|number| lock(&self.pending).get(number).cloned());
+        let pending_call = pending_call.inspect(|pending_call| pending_call.progress());
+        let Some((pending_call, theirs)) =
+            pending_call.as_ref().and_then(|it| Some((it, it.token.as_ref()?)))
         else {
             self.counts().late.fetch_add(1, Ordering::Relaxed);
             return;
@@ -234,8 +257,8 @@ impl Core {
         let mut edits = message.edit();
         edits.replace(token, theirs);
         // Cannot fail: the token was found in this text.
-        let Ok(text) = edits.apply() else { return self.count_rubbish() };
-        self.notify(flight, Worth::Progress, copy(&text));
+        let Ok(text) = edits.apply() else { return self.count_invalid() };
+        self.notify(pending_call, MessagePriority::Progress, copy(&text));
     }
 
     /// Forwards the cancellation of a server's request to its recipient, with the server's id.
@@ -246,12 +269,14 @@ impl Core {
             return;
         };
         match call {
-            Some(number) => self.deliver(message, Via::Call(number), Worth::Full),
-            None => self.tell_listeners(message, Worth::Full),
+            Some(number) => {
+                self.deliver(message, MessageSource::Call(number), MessagePriority::Full)
+            }
+            None => self.tell_listeners(message, MessagePriority::Full),
         }
     }
 
-    fn receive_request(self: &Arc<Self>, method: &str, message: &Message<'_>, via: Via) {
+    fn receive_request(self: &Arc<Self>, method: &str, message: &Message<'_>, via: MessageSource) {
         let Some(id) = message.id().map(stayput_wire::Id::to_buf) else { return };
         if method == "ping" {
             let pong = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.as_str());
@@ -260,14 +285,14 @@ impl Core {
         let (number, recipient) = {
             let mut pending = lock(&self.pending);
             let (call, recipient) = match self.shared {
-                true => whom_on_shared(&mut pending, method, via),
-                false => self.whom(&pending, Declares::needed(method), via),
+                true => shared_recipient(&mut pending, method, via),
+                false => self.recipient(&pending, Declares::needed(method), via),
             };
             (call, recipient.map(|recipient| (recipient, pending.ask(id.clone(), call))))
         };
         let Some((recipient, question)) = recipient else {
             self.counts().unanswerable.fetch_add(1, Ordering::Relaxed);
-            let text = refusal(&id, Code::METHOD_NOT_FOUND, NOBODY);
+            let text = refusal(&id, Code::METHOD_NOT_FOUND, NO_CLIENT_CAN_ANSWER);
             return self.tell(prepare::one_line(&text));
         };
         let asked = ServerRequest {
@@ -286,28 +311,34 @@ impl Core {
     }
 
     /// Returns the call that gets the server's request, or else a listener that can answer it.
-    fn whom(&self, pending: &Pending, needed: Declares, via: Via) -> (Option<u64>, Option<Ear>) {
-        let listener = || lock(&self.listeners).answerer(needed);
+    fn recipient(
+        &self,
+        pending: &Pending,
+        needed: Declares,
+        via: MessageSource,
+    ) -> (Option<u64>, Option<RequestRecipient>) {
+        let listener = || lock(&self.listeners).find_answerer(needed);
         let number = match via {
-            Via::Call(number) => Some(number),
-            Via::Link => match pending.able(needed) {
+            MessageSource::Call(number) => Some(number),
+            MessageSource::Link => match pending.only_call_that_can_answer(needed) {
                 Some(number) => Some(number),
                 None if listener().is_some() => None,
                 None => pending.only(),
             },
         };
-        let call = number.and_then(|number| Some(Ear::Call(pending.get(number)?.clone())));
-        (number, call.or_else(|| listener().map(Ear::Listener)))
+        let call =
+            number.and_then(|number| Some(RequestRecipient::Call(pending.get(number)?.clone())));
+        (number, call.or_else(|| listener().map(RequestRecipient::Listener)))
     }
 
-    fn tell_listeners(&self, message: &Message<'_>, worth: Worth) {
+    fn tell_listeners(&self, message: &Message<'_>, worth: MessagePriority) {
         let heard = lock(&self.listeners).tell(worth, &copy(message.text()));
         if !heard {
-            self.count_unheard();
+            self.count_unanswerable();
         }
     }
 
-    fn count_unheard(&self) {
+    fn count_unanswerable(&self) {
         self.counts().unheard.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -315,28 +346,32 @@ impl Core {
 /// Returns the call that gets the server's request on a shared link: the only one that the server can be
 /// working on. The server does not say for which call it asks, so with several calls the recipient is
 /// unknown, and without a call there is none.
-fn whom_on_shared(pending: &mut Pending, method: &str, via: Via) -> (Option<u64>, Option<Ear>) {
+fn shared_recipient(
+    pending: &mut Pending,
+    method: &str,
+    via: MessageSource,
+) -> (Option<u64>, Option<RequestRecipient>) {
     let number = match via {
         // Roots apply to the whole link. A server would use the roots of one client in the calls of all
         // others, so a shared link declares none, and such a request is refused.
         _ if method == "roots/list" => None,
-        Via::Call(number) => pending.alone().filter(|alone| *alone == number),
-        Via::Link => pending.sole(),
+        MessageSource::Call(number) => pending.only_call().filter(|only_call| *only_call == number),
+        MessageSource::Link => pending.only_possible_call(),
     };
-    let call = number.and_then(|number| Some(Ear::Call(pending.get(number)?.clone())));
+    let call = number.and_then(|number| Some(RequestRecipient::Call(pending.get(number)?.clone())));
     (number, call)
 }
 
 /// Recipient of a server's request.
-enum Ear {
-    Call(Arc<Flight>),
+enum RequestRecipient {
+    Call(Arc<PendingCall>),
     Listener(Arc<Inbox>),
 }
 
-impl Ear {
+impl RequestRecipient {
     fn inbox(&self) -> &Inbox {
         match self {
-            Self::Call(flight) => &flight.inbox,
+            Self::Call(pending_call) => &pending_call.inbox,
             Self::Listener(inbox) => inbox,
         }
     }
@@ -348,10 +383,10 @@ fn unreadable() -> CallError {
 
 /// Whether an answer on the stream of a call has an id other than the call's. An error without an id concerns
 /// the call.
-fn is_foreign(message: &Message<'_>, via: Via) -> bool {
+fn is_foreign(message: &Message<'_>, via: MessageSource) -> bool {
     match (message.id(), via) {
-        (Some(id), Via::Call(own)) => id.number() != Some(own),
-        (None, Via::Call(_)) | (_, Via::Link) => false,
+        (Some(id), MessageSource::Call(own)) => id.number() != Some(own),
+        (None, MessageSource::Call(_)) | (_, MessageSource::Link) => false,
     }
 }
 

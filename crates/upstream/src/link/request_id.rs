@@ -9,15 +9,15 @@ use std::{
 };
 
 /// Bits of each half of an id. Ids are below 2^48, so that a server written in JavaScript returns them unchanged.
-const HALF: u32 = 24;
+const HALF_BITS: u32 = 24;
 
 /// Mask of the lower half.
-const MASK: u64 = (1 << HALF) - 1;
+const MASK: u64 = (1 << HALF_BITS) - 1;
 
 /// Rounds of the Feistel network.
 const ROUNDS: u8 = 4;
 
-static COUNTED: AtomicU64 = AtomicU64::new(0);
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Keys of the permutation, drawn once per process.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -28,15 +28,15 @@ static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 /// may have seen other ids, so the next one must not be predictable: a counter is permuted by a Feistel
 /// network with keys that only this process knows.
 pub(super) fn next() -> u64 {
-    permute(COUNTED.fetch_add(1, Ordering::Relaxed), &KEYS)
+    permute(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), &KEYS)
 }
 
 fn permute(counted: u64, keys: &RandomState) -> u64 {
-    let (mut left, mut right) = ((counted >> HALF) & MASK, counted & MASK);
+    let (mut left, mut right) = ((counted >> HALF_BITS) & MASK, counted & MASK);
     for round in 0..ROUNDS {
         (left, right) = (right, left ^ (keys.hash_one((round, right)) & MASK));
     }
-    (left << HALF) | right
+    (left << HALF_BITS) | right
 }
 
 #[cfg(test)]

@@ -82,14 +82,14 @@ impl Drop for ServerRequest {
         if !self.answered
             && let Some(core) = self.core.upgrade()
         {
-            let text = refusal(&self.id, Code::METHOD_NOT_FOUND, NOBODY);
+            let text = refusal(&self.id, Code::METHOD_NOT_FOUND, NO_CLIENT_CAN_ANSWER);
             core.answer_asked(self.number, &text);
         }
     }
 }
 
 /// Error message for the server when no client can answer.
-pub(super) const NOBODY: &str = "nobody on this side can answer this request now";
+pub(super) const NO_CLIENT_CAN_ANSWER: &str = "nobody on this side can answer this request now";
 
 impl fmt::Debug for ServerRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

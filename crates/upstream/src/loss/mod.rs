@@ -20,7 +20,7 @@ pub enum LossReason {
     /// The child process exited or closed its stdout.
     Exited(ExitStatus),
     /// The server does not know the session any more.
-    Verdict,
+    SessionUnknown,
     /// The stream of the session broke, and the transport cannot resume it.
     Disconnected,
     /// The link was ended on purpose, with its session.
@@ -67,7 +67,7 @@ impl LossReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exited(_) => "exited",
-            Self::Verdict => "verdict",
+            Self::SessionUnknown => "verdict",
             Self::Disconnected => "disconnected",
             Self::Ended => "ended",
             Self::Released => "released",
@@ -82,7 +82,9 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             LossReason::Exited(exited) => write!(f, "the server's process {exited}"),
-            LossReason::Verdict => f.write_str("the server does not know the session any more"),
+            LossReason::SessionUnknown => {
+                f.write_str("the server does not know the session any more")
+            }
             LossReason::Disconnected => f.write_str("the stream to the server broke"),
             LossReason::Ended => f.write_str("the link was ended"),
             LossReason::Released => f.write_str("the link was let go of"),

@@ -8,11 +8,11 @@
 use stayput_wire::{Code, Message, Raw};
 
 /// Most bytes of an error body that are read.
-pub(crate) const LOOKED_AT: usize = 64 << 10;
+pub(crate) const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// Meaning of an HTTP error for its request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ErrorMeaning {
     /// The session is unknown, and the request was not executed.
     SessionGone,
     /// The body is a JSON-RPC error, which is an answer.
@@ -26,7 +26,7 @@ pub(crate) enum Verdict {
 }
 
 /// Classifies an answer by its status and body. `attached` says whether the request named a session.
-pub(crate) fn of_status(status: u16, body: &[u8], attached: bool) -> Verdict {
+pub(crate) fn of_status(status: u16, body: &[u8], attached: bool) -> ErrorMeaning {
     let message = Message::parse(body).ok().filter(|message| message.error().is_some());
     if attached {
         let code = message.as_ref().and_then(code);
@@ -36,20 +36,20 @@ pub(crate) fn of_status(status: u16, body: &[u8], attached: bool) -> Verdict {
         };
         // `INVALID_PARAMS` may be about a parameter that names another session. "Not initialized" counts only
         // for status 400 with these exact words: elsewhere it is about something else.
-        let gone = code != Some(Code::INVALID_PARAMS) && says_gone(&words)
+        let gone = code != Some(Code::INVALID_PARAMS) && says_session_is_unknown(&words)
             || status == 400 && has(&words, "server not initialized");
         // Modern servers also use 404 for an unknown method.
         if gone || status == 410 || (status == 404 && code != Some(Code::METHOD_NOT_FOUND)) {
-            return Verdict::SessionGone;
+            return ErrorMeaning::SessionGone;
         }
     }
     match status {
         // Even with a JSON-RPC error in the body: the useful data is in the headers.
-        401 => Verdict::Unauthorized,
-        _ if message.is_some() => Verdict::Answer,
-        403 => Verdict::Unauthorized,
-        400..=499 => Verdict::Refused,
-        _ => Verdict::Unknown,
+        401 => ErrorMeaning::Unauthorized,
+        _ if message.is_some() => ErrorMeaning::Answer,
+        403 => ErrorMeaning::Unauthorized,
+        400..=499 => ErrorMeaning::Refused,
+        _ => ErrorMeaning::Unknown,
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn of_error(error: Raw<'_>) -> bool {
     let code = error.find(&["code"]).and_then(Raw::integer);
     // An SDK sent 32600 without the sign for years.
     let used = matches!(code, Some(-32000 | -32001 | -32600 | 32600 | -32603));
-    used && says_gone(&words(error))
+    used && says_session_is_unknown(&words(error))
 }
 
 fn code(message: &Message<'_>) -> Option<Code> {
@@ -70,8 +70,8 @@ fn words(error: Raw<'_>) -> String {
 }
 
 /// Whether a text says that a session is gone, rather than something else about sessions.
-fn says_gone(words: &str) -> bool {
-    const GONE: [&str; 14] = [
+fn says_session_is_unknown(words: &str) -> bool {
+    const PHRASES: [&str; 14] = [
         "session not found",
         "session expired",
         "session has expired",
@@ -87,7 +87,7 @@ fn says_gone(words: &str) -> bool {
         "unknown session",
         "session invalid",
     ];
-    GONE.iter().any(|gone| has(words, gone))
+    PHRASES.iter().any(|gone| has(words, gone))
 }
 
 /// Whether `words` contains `those`, ignoring case, `_` and `-`.
@@ -120,17 +120,17 @@ mod tests {
         ] {
             assert_eq!(
                 of_status(status, body.as_bytes(), true),
-                Verdict::SessionGone,
+                ErrorMeaning::SessionGone,
                 "{status} {body}"
             );
             let without = of_status(status, body.as_bytes(), false);
-            assert_ne!(without, Verdict::SessionGone, "{status} {body}");
+            assert_ne!(without, ErrorMeaning::SessionGone, "{status} {body}");
         }
     }
 
     #[test]
     fn other_errors_keep_the_session() {
-        let gone = Verdict::SessionGone;
+        let gone = ErrorMeaning::SessionGone;
         for (status, body) in [
             (400, error(-32000, "Connection closed")),
             (400, error(-32602, "unknown tool")),
@@ -147,11 +147,11 @@ mod tests {
         ] {
             assert_ne!(of_status(status, body.as_bytes(), true), gone, "{status} {body}");
         }
-        assert_eq!(of_status(401, b"", true), Verdict::Unauthorized);
+        assert_eq!(of_status(401, b"", true), ErrorMeaning::Unauthorized);
         let body = error(-32001, "Unauthorized");
-        assert_eq!(of_status(401, body.as_bytes(), true), Verdict::Unauthorized);
-        assert_eq!(of_status(429, b"", true), Verdict::Refused);
-        assert_eq!(of_status(502, b"", true), Verdict::Unknown);
+        assert_eq!(of_status(401, body.as_bytes(), true), ErrorMeaning::Unauthorized);
+        assert_eq!(of_status(429, b"", true), ErrorMeaning::Refused);
+        assert_eq!(of_status(502, b"", true), ErrorMeaning::Unknown);
     }
 
     #[test]

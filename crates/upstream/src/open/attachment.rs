@@ -44,7 +44,7 @@ pub enum AttachmentError {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Body {
+struct StoredAttachment {
     v: u32,
     way: Way,
     version: String,
@@ -84,7 +84,7 @@ impl Attachment {
     pub fn seal(&self, key: &SealKey) -> Result<stayput_core::Attachment, SealError> {
         let session = self.session.as_ref();
         let session = session.map(|id| key.seal(CONTEXT, id.as_bytes())).transpose()?;
-        let body = Body {
+        let body = StoredAttachment {
             v: 1,
             way: self.way,
             version: self.version.as_str().to_owned(),
@@ -104,7 +104,7 @@ impl Attachment {
     /// If it cannot be read. Then only the generation is usable.
     pub fn open(kept: &stayput_core::Attachment, key: &SealKey) -> Result<Self, AttachmentError> {
         let unreadable = || AttachmentError::Unreadable;
-        let body: Body = serde_json::from_str(&kept.body).map_err(|_| unreadable())?;
+        let body: StoredAttachment = serde_json::from_str(&kept.body).map_err(|_| unreadable())?;
         let session = body.session.map(|sealed| key.open(CONTEXT, &sealed)).transpose()?;
         let session = session.map(String::from_utf8).transpose().map_err(|_| unreadable())?;
         Ok(Self {
@@ -121,7 +121,7 @@ impl Attachment {
     /// Whether its session id was encrypted with an older key.
     #[must_use]
     pub fn is_outdated(kept: &stayput_core::Attachment, key: &SealKey) -> bool {
-        let body: Option<Body> = serde_json::from_str(&kept.body).ok();
+        let body: Option<StoredAttachment> = serde_json::from_str(&kept.body).ok();
         let sealed = body.and_then(|body| body.session);
         sealed.is_some_and(|sealed| key.is_outdated(CONTEXT, &sealed))
     }

@@ -29,7 +29,7 @@ pub enum LinkOpenError {
         error: StartError,
     },
     /// The process exited before the handshake was complete.
-    #[error("the server `{server}` {exited} before it was ready{}", Hint(hint))]
+    #[error("the server `{server}` {exited} before it was ready{}", StderrHint(hint))]
     Exited {
         /// Name of the server.
         server: String,
@@ -42,7 +42,7 @@ pub enum LinkOpenError {
     #[error(
         "the server `{server}` did not answer `{method}` within {limit:?}; check that it is an MCP \
          server, or give it more time with `timeout`{}",
-        Hint(hint)
+        StderrHint(hint)
     )]
     Silent {
         /// Name of the server.
@@ -135,7 +135,7 @@ pub enum LinkOpenError {
 }
 
 /// Separator before the end of a process's stderr.
-const WROTE: &str = "; it wrote:\n";
+const STDERR_SEPARATOR: &str = "; it wrote:\n";
 
 impl LinkOpenError {
     /// Message for a client: without output of the process, without local paths, and with URLs cut to their
@@ -165,7 +165,7 @@ impl LinkOpenError {
     /// Removes the output of the process from an error message.
     #[must_use]
     pub fn without_output(words: &str) -> &str {
-        words.split_once(WROTE).map_or(words, |(words, _)| words)
+        words.split_once(STDERR_SEPARATOR).map_or(words, |(words, _)| words)
     }
 
     /// Whether the server may be the cause, so that a backoff makes sense.
@@ -184,7 +184,7 @@ impl LinkOpenError {
                 LossReason::Exited(exited) => {
                     Self::Exited { server, exited, hint: loss.detail().to_owned() }
                 }
-                LossReason::Verdict => {
+                LossReason::SessionUnknown => {
                     let what = loss.detail().to_owned();
                     Self::Http { server, what, delivery: Delivery::Refused }
                 }
@@ -206,9 +206,9 @@ impl LinkOpenError {
 }
 
 /// End of a child's stderr, if any.
-struct Hint<'a>(&'a str);
+struct StderrHint<'a>(&'a str);
 
-impl fmt::Display for Hint<'_> {
+impl fmt::Display for StderrHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.trim_end();
         if text.is_empty() {
@@ -216,7 +216,7 @@ impl fmt::Display for Hint<'_> {
         }
         let from = text.len().saturating_sub(2048);
         let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        write!(f, "{WROTE}{}", &text[from..])
+        write!(f, "{STDERR_SEPARATOR}{}", &text[from..])
     }
 }
 

@@ -6,19 +6,19 @@ use stayput_wire::{Code, Era, Message, Raw, Version, json};
 
 use crate::{
     CallError, Delivery, Greeting, Hello, LinkOpenError,
-    link::{Answer, CallOptions, Core, Made, Terms, compose, notification},
+    link::{Answer, CallOptions, Core, NegotiatedProtocol, RequestOrigin, compose, notification},
 };
 
 /// Failure of a handshake.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum HandshakeError {
     /// The server does not speak this era; another one may work.
     OtherEra(LinkOpenError),
     /// No other era is worth a try.
     Failed(LinkOpenError),
 }
 
-impl Refusal {
+impl HandshakeError {
     pub(crate) fn into_error(self) -> LinkOpenError {
         match self {
             Self::OtherEra(error) | Self::Failed(error) => error,
@@ -31,7 +31,7 @@ pub(crate) async fn initialize(
     core: &Arc<Core>,
     hello: &Hello,
     limit: Duration,
-) -> Result<Greeting, Refusal> {
+) -> Result<Greeting, HandshakeError> {
     let params = format!(
         r#"{{"protocolVersion":{},"capabilities":{},"clientInfo":{}}}"#,
         json::quote(Version::LATEST_LEGACY.as_str()),
@@ -41,27 +41,29 @@ pub(crate) async fn initialize(
     let answer = first_call(core, "initialize", &params, limit).await.map_err(|error| {
         match error {
             // A modern server may not serve this path or method.
-            LinkOpenError::Http { delivery: Delivery::Refused, .. } => Refusal::OtherEra(error),
-            error => Refusal::Failed(error),
+            LinkOpenError::Http { delivery: Delivery::Refused, .. } => {
+                HandshakeError::OtherEra(error)
+            }
+            error => HandshakeError::Failed(error),
         }
     })?;
     let Some(result) = answer.result() else {
-        return Err(Refusal::OtherEra(refused(core, &answer)));
+        return Err(HandshakeError::OtherEra(refused(core, &answer)));
     };
     let version = read(result, "protocolVersion").map(|version| Version::from(&*version));
-    let version = version.ok_or_else(|| Refusal::Failed(nonsense(core, "initialize")))?;
+    let version = version.ok_or_else(|| HandshakeError::Failed(nonsense(core, "initialize")))?;
     if version.era() != Era::Legacy {
         let offered = version.as_str().to_owned();
         let server = core.server.name().to_owned();
-        return Err(Refusal::OtherEra(LinkOpenError::Version { server, offered }));
+        return Err(HandshakeError::OtherEra(LinkOpenError::Version { server, offered }));
     }
     let greeting = Greeting::new(version.clone(), result);
-    let _ = core.terms.set(Terms::new(version, hello));
+    let _ = core.protocol.set(NegotiatedProtocol::new(version, hello));
     let done = notification("notifications/initialized", None);
     core.carrier
         .tell_first(core, done, limit)
         .await
-        .map_err(|error| Refusal::Failed(LinkOpenError::of_call(core, error)))?;
+        .map_err(|error| HandshakeError::Failed(LinkOpenError::of_call(core, error)))?;
     Ok(greeting)
 }
 
@@ -70,8 +72,8 @@ pub(crate) async fn discover(
     core: &Arc<Core>,
     hello: &Hello,
     limit: Duration,
-) -> Result<Greeting, Refusal> {
-    let _ = core.terms.set(Terms::new(Version::LATEST, hello));
+) -> Result<Greeting, HandshakeError> {
+    let _ = core.protocol.set(NegotiatedProtocol::new(Version::LATEST, hello));
     let mut answer = discover_once(core, limit).await?;
     if names_our_version(&answer) {
         // The server refused a version that it lists as supported. Nothing was executed, so that one retry is
@@ -79,25 +81,25 @@ pub(crate) async fn discover(
         answer = discover_once(core, limit).await?;
     }
     let Some(result) = answer.result() else {
-        return Err(Refusal::OtherEra(refused(core, &answer)));
+        return Err(HandshakeError::OtherEra(refused(core, &answer)));
     };
     let supported = versions(result);
     if !supported.contains(&Version::LATEST) {
         let server = core.server.name().to_owned();
         let offered = supported.iter().map(Version::as_str).collect::<Vec<_>>().join(", ");
-        return Err(Refusal::OtherEra(LinkOpenError::Version { server, offered }));
+        return Err(HandshakeError::OtherEra(LinkOpenError::Version { server, offered }));
     }
     Ok(Greeting::new(Version::LATEST, result))
 }
 
-async fn discover_once(core: &Arc<Core>, limit: Duration) -> Result<Answer, Refusal> {
+async fn discover_once(core: &Arc<Core>, limit: Duration) -> Result<Answer, HandshakeError> {
     let answer = first_call(core, "server/discover", "{}", limit).await;
     answer.map_err(|error| match error {
         // Legacy servers answer an unknown method with silence or an invalid response.
         LinkOpenError::Silent { .. } | LinkOpenError::Http { delivery: Delivery::Refused, .. } => {
-            Refusal::OtherEra(error)
+            HandshakeError::OtherEra(error)
         }
-        error => Refusal::Failed(error),
+        error => HandshakeError::Failed(error),
     })
 }
 
@@ -133,7 +135,8 @@ async fn first_call(
     let message = message.map_err(|_| nonsense(core, method))?;
     let options = CallOptions { limit: Some(limit), ..CallOptions::default() };
     let answer =
-        async { core.call(&message, options, Made::Handshake).await?.answer().await }.await;
+        async { core.call(&message, options, RequestOrigin::Handshake).await?.answer().await }
+            .await;
     answer.map_err(|error| match error {
         CallError::TimedOut { limit } => {
             let (server, method) = (core.server.name().to_owned(), method.to_owned());

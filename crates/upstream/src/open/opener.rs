@@ -19,18 +19,18 @@ use crate::{
     LinkOpenError, LossReason, Profile, Resolved, Scope, Server, Way,
     budget::link_permit::LinkPermit,
     link::{
-        Core, Home, LinkTransport, Terms,
+        Core, LinkTransport, NegotiatedProtocol, PoolContext,
         transport::{
             sse::{self, Sse},
             stdio::Pump,
-            streamable::{self, Route, Routes, ServerSession, Streamable, Wire},
+            streamable::{self, LinkRoute, Route, Routes, ServerSession, Streamable},
         },
     },
     open::{
-        handshake::{self, Refusal},
-        started_child::Started,
+        handshake::{self, HandshakeError},
+        started_child::StartedChild,
     },
-    util::{flag::Trace, lock::lock},
+    util::{flag::CompletionGuard, lock::lock},
 };
 
 /// Opens links. Expensive resources are created once and shared: HTTP clients with their connections, and the
@@ -42,9 +42,9 @@ pub(crate) struct Opener {
     pub(crate) folders: Folders,
     pub(crate) budget: Budget,
     /// Runtime and budget, shared by links.
-    home: Arc<Home>,
+    home: Arc<PoolContext>,
     clients: Mutex<HashMap<(Trust, Proxy), Client>>,
-    pools: Mutex<HashMap<(Arc<str>, Identity), Pooled>>,
+    pools: Mutex<HashMap<(Arc<str>, Identity), ClientPool>>,
     routes: Routes,
     /// Largest message, in bytes.
     limit: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Opener {
 
 /// Connections to one server with one set of credentials.
 #[derive(Debug)]
-struct Pooled {
+struct ClientPool {
     client: Client,
     /// Time at which a route last used them.
     since: Instant,
@@ -60,7 +60,7 @@ struct Pooled {
 
 /// Parameters of a link to open.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct OpenRequest<'a> {
     pub(crate) server: &'a Server,
     pub(crate) scope: &'a Scope,
     pub(crate) hello: &'a Hello,
@@ -68,11 +68,11 @@ pub(crate) struct Plan<'a> {
 
 /// Resource that a link is opened with.
 #[derive(Debug)]
-pub(crate) enum Base {
+pub(crate) enum LinkResource {
     /// Budget permit.
     LinkPermit(LinkPermit),
     /// Running process with its permit.
-    Spare(Started),
+    Spare(StartedChild),
 }
 
 /// Link before its handshake. On drop it is ended, so that cancellation always takes effect.
@@ -85,7 +85,7 @@ impl Raw {
 
     fn into_link(mut self, greeting: Greeting) -> Option<Link> {
         self.0.take().map(|core| {
-            let greeting = core.server.heard(greeting);
+            let greeting = core.server.last_initialize_result(greeting);
             Link::new(core, greeting)
         })
     }
@@ -95,7 +95,7 @@ impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
             core.leave();
-            core.carrier.shut(&core, LossReason::Released);
+            core.carrier.begin_close(&core, LossReason::Released);
         }
     }
 }
@@ -108,7 +108,7 @@ impl Opener {
         budget: Budget,
         limit: usize,
     ) -> Self {
-        let home = Arc::new(Home {
+        let home = Arc::new(PoolContext {
             runtime: runtime.clone(),
             budget: budget.clone(),
             lists_changed: AtomicU64::default(),
@@ -125,9 +125,9 @@ impl Opener {
     /// Opens a link with a known transport and era, and performs its handshake.
     pub(crate) async fn open(
         &self,
-        plan: Plan<'_>,
+        plan: OpenRequest<'_>,
         profile: &Profile,
-        base: Base,
+        base: LinkResource,
     ) -> Result<Link, LinkOpenError> {
         let deadline = deadline(plan.server.options().timeouts.open);
         let raw = self.connect(plan, profile.way(), base, None).await?;
@@ -135,28 +135,32 @@ impl Opener {
             // Every modern request is self-contained: no handshake is needed.
             let greeting = profile.greeting().clone();
             if let Some(core) = raw.core() {
-                let terms = Terms::new(greeting.version().clone(), plan.hello);
+                let protocol = NegotiatedProtocol::new(greeting.version().clone(), plan.hello);
                 for page in profile.pages("tools/list") {
-                    terms.learn_tools(str::from_utf8(page).unwrap_or_default());
+                    protocol.learn_tools(str::from_utf8(page).unwrap_or_default());
                 }
-                let _ = core.terms.set(terms);
+                let _ = core.protocol.set(protocol);
             }
             return raw.into_link(greeting).ok_or_else(|| ended(plan.server));
         }
-        shake(raw, plan, Way::Legacy, deadline).await.map_err(|refusal| refusal.into_error())
+        perform_handshake(raw, plan, Way::Legacy, deadline)
+            .await
+            .map_err(|refusal| refusal.into_error())
     }
 
     /// Resumes a server-side session without a request.
     pub(crate) async fn resume(
         &self,
-        plan: Plan<'_>,
-        seat: LinkPermit,
+        plan: OpenRequest<'_>,
+        permit: LinkPermit,
         kept: &Attachment,
     ) -> Result<Link, LinkOpenError> {
         let session = session(kept).ok_or_else(|| ended(plan.server))?;
-        let raw = self.connect(plan, Way::Legacy, Base::LinkPermit(seat), Some(session)).await?;
+        let raw = self
+            .connect(plan, Way::Legacy, LinkResource::LinkPermit(permit), Some(session))
+            .await?;
         if let Some(core) = raw.core() {
-            let _ = core.terms.set(Terms::new(kept.version.clone(), plan.hello));
+            let _ = core.protocol.set(NegotiatedProtocol::new(kept.version.clone(), plan.hello));
         }
         raw.into_link(Greeting::new(kept.version.clone(), &kept.greeting))
             .ok_or_else(|| ended(plan.server))
@@ -165,7 +169,7 @@ impl Opener {
     /// Deletes a server-side session without a link.
     pub(crate) async fn forget(
         &self,
-        plan: Plan<'_>,
+        plan: OpenRequest<'_>,
         kept: &Attachment,
     ) -> Result<(), LinkOpenError> {
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
@@ -180,16 +184,16 @@ impl Opener {
     /// attempt starts afterwards. `limit` applies to the handshake.
     pub(crate) async fn discover(
         &self,
-        plan: Plan<'_>,
+        plan: OpenRequest<'_>,
         way: Way,
-        seat: LinkPermit,
+        permit: LinkPermit,
         limit: Duration,
-    ) -> Result<Link, Refusal> {
+    ) -> Result<Link, HandshakeError> {
         let start = deadline(plan.server.options().timeouts.open);
-        let raw = self.connect(plan, way, Base::LinkPermit(seat), None).await;
-        let raw = raw.map_err(Refusal::Failed)?;
+        let raw = self.connect(plan, way, LinkResource::LinkPermit(permit), None).await;
+        let raw = raw.map_err(HandshakeError::Failed)?;
         let core = raw.core().cloned();
-        let result = shake(raw, plan, way, start.min(deadline(limit))).await;
+        let result = perform_handshake(raw, plan, way, start.min(deadline(limit))).await;
         if result.is_err()
             && let Some(core) = core
         {
@@ -204,16 +208,16 @@ impl Opener {
         &self,
         server: &Server,
         scope: &Scope,
-        trace: Option<&Trace>,
+        completion: Option<&CompletionGuard>,
     ) -> Result<Expansion, LinkOpenError> {
         if !server.uses_session_dir() {
             return Ok(self.folders.expansion(server, scope).await?);
         }
         let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
-        let trace = trace.cloned();
+        let completion = completion.cloned();
         let task = self.runtime.spawn(async move {
             let expansion = folders.expansion(&of, &scope).await;
-            drop(trace);
+            drop(completion);
             expansion
         });
         Ok(task.await.map_err(|_| ended(server))??)
@@ -238,32 +242,39 @@ impl Opener {
     /// Starts a process, or connects to an HTTP server.
     async fn connect(
         &self,
-        plan: Plan<'_>,
+        plan: OpenRequest<'_>,
         way: Way,
-        base: Base,
+        base: LinkResource,
         session: Option<ServerSession>,
     ) -> Result<Raw, LinkOpenError> {
         let expansion = match &base {
-            Base::LinkPermit(seat) => self.expansion(plan.server, plan.scope, seat.trace()).await?,
-            Base::Spare(_) => self.folders.expansion(plan.server, plan.scope).await?,
+            LinkResource::LinkPermit(permit) => {
+                self.expansion(plan.server, plan.scope, permit.completion()).await?
+            }
+            LinkResource::Spare(_) => self.folders.expansion(plan.server, plan.scope).await?,
         };
         match (plan.server.resolve(&expansion)?, base) {
-            (Resolved::Stdio(_), Base::Spare(spare)) => self.over_pipes(plan, spare),
-            (Resolved::Stdio(launch), Base::LinkPermit(seat)) => {
-                let started = self.start(plan.server, &launch, move || Some(seat)).await?;
+            (Resolved::Stdio(_), LinkResource::Spare(spare)) => self.over_pipes(plan, spare),
+            (Resolved::Stdio(launch), LinkResource::LinkPermit(permit)) => {
+                let started = self.start(plan.server, &launch, move || Some(permit)).await?;
                 self.over_pipes(plan, started)
             }
-            (Resolved::Http(endpoint), Base::LinkPermit(seat)) if way != Way::Sse => {
+            (Resolved::Http(endpoint), LinkResource::LinkPermit(permit)) if way != Way::Sse => {
                 let wire = self.wire(plan, endpoint, &expansion)?;
                 let carrier = LinkTransport::Streamable(Streamable::new(wire, session));
-                Ok(Raw(Some(self.core(plan, carrier, seat))))
+                Ok(Raw(Some(self.core(plan, carrier, permit))))
             }
-            (Resolved::Http(endpoint) | Resolved::Sse(endpoint), Base::LinkPermit(seat)) => {
+            (
+                Resolved::Http(endpoint) | Resolved::Sse(endpoint),
+                LinkResource::LinkPermit(permit),
+            ) => {
                 let wire = self.wire(plan, endpoint, &expansion)?;
-                self.over_sse(plan, wire, seat).await
+                self.over_sse(plan, wire, permit).await
             }
             // Spares are always processes.
-            (Resolved::Http(_) | Resolved::Sse(_), Base::Spare(_)) => Err(ended(plan.server)),
+            (Resolved::Http(_) | Resolved::Sse(_), LinkResource::Spare(_)) => {
+                Err(ended(plan.server))
+            }
         }
     }
 
@@ -273,8 +284,8 @@ impl Opener {
         &self,
         server: &Server,
         launch: &Launch,
-        seat: impl FnOnce() -> Option<LinkPermit> + Send + 'static,
-    ) -> Result<Started, LinkOpenError> {
+        permit: impl FnOnce() -> Option<LinkPermit> + Send + 'static,
+    ) -> Result<StartedChild, LinkOpenError> {
         let program = Program {
             command: launch.command.clone(),
             args: launch.args.clone(),
@@ -284,19 +295,23 @@ impl Opener {
         let (processes, runtime) = (self.processes.clone(), self.runtime.clone());
         let started = Worker::runtime_or(&self.runtime).spawn(async move {
             let child = processes.start_here(&program).await?;
-            let seat = seat().ok_or(StartError::Closed)?;
-            Ok(Started::new(child, seat, runtime))
+            let permit = permit().ok_or(StartError::Closed)?;
+            Ok(StartedChild::new(child, permit, runtime))
         });
         // The task is cancelled only when its runtime shuts down.
         let started = started.await.unwrap_or(Err(StartError::Closed));
         started.map_err(|error| LinkOpenError::Start { server: server.name().to_owned(), error })
     }
 
-    fn over_pipes(&self, plan: Plan<'_>, started: Started) -> Result<Raw, LinkOpenError> {
+    fn over_pipes(
+        &self,
+        plan: OpenRequest<'_>,
+        started: StartedChild,
+    ) -> Result<Raw, LinkOpenError> {
         let server = plan.server;
-        let (child, seat) = started.take().ok_or_else(|| ended(server))?;
+        let (child, permit) = started.take().ok_or_else(|| ended(server))?;
         let pump = Pump::new(child, self.limit, |stdio| {
-            self.core(plan, LinkTransport::Stdio(stdio), seat)
+            self.core(plan, LinkTransport::Stdio(stdio), permit)
         });
         let pump = pump.map_err(|error| LinkOpenError::Protocol {
             server: server.name().to_owned(),
@@ -309,9 +324,9 @@ impl Opener {
 
     async fn over_sse(
         &self,
-        plan: Plan<'_>,
-        wire: Wire,
-        seat: LinkPermit,
+        plan: OpenRequest<'_>,
+        wire: LinkRoute,
+        permit: LinkPermit,
     ) -> Result<Raw, LinkOpenError> {
         let name = plan.server.name().to_owned();
         let limit = plan.server.options().timeouts.open;
@@ -325,26 +340,26 @@ impl Opener {
                 return Err(LinkOpenError::Silent { server: name, method, limit, hint });
             }
         };
-        let core = self.core(plan, LinkTransport::Sse(carrier), seat);
+        let core = self.core(plan, LinkTransport::Sse(carrier), permit);
         Sse::start(&core, stream);
         Ok(Raw(Some(core)))
     }
 
-    fn core(&self, plan: Plan<'_>, carrier: LinkTransport, seat: LinkPermit) -> Arc<Core> {
+    fn core(&self, plan: OpenRequest<'_>, carrier: LinkTransport, permit: LinkPermit) -> Arc<Core> {
         let shared = plan.scope.session().is_none();
-        Core::new(plan.server.clone(), carrier, self.home.clone(), seat, shared)
+        Core::new(plan.server.clone(), carrier, self.home.clone(), permit, shared)
     }
 
     fn wire(
         &self,
-        plan: Plan<'_>,
+        plan: OpenRequest<'_>,
         endpoint: Endpoint,
         expansion: &Expansion,
-    ) -> Result<Wire, LinkOpenError> {
+    ) -> Result<LinkRoute, LinkOpenError> {
         let (server, scope) = (plan.server, plan.scope.clone());
         let route =
             self.routes.get(server, expansion, || self.route(server, endpoint, expansion))?;
-        Ok(Wire { route, scope })
+        Ok(LinkRoute { route, scope })
     }
 
     fn route(
@@ -382,7 +397,7 @@ impl Opener {
         pools.retain(|_, it| !it.client.is_unused() || now.duration_since(it.since) < idle);
         let pooled = pools
             .entry(key)
-            .or_insert_with(|| Pooled { client: alike.with_own_pool(), since: now });
+            .or_insert_with(|| ClientPool { client: alike.with_own_pool(), since: now });
         pooled.since = now;
         Ok(pooled.client.clone())
     }
@@ -407,8 +422,13 @@ impl Opener {
 }
 
 /// Performs the handshake.
-async fn shake(raw: Raw, plan: Plan<'_>, way: Way, deadline: Instant) -> Result<Link, Refusal> {
-    let failed = || Refusal::Failed(ended(plan.server));
+async fn perform_handshake(
+    raw: Raw,
+    plan: OpenRequest<'_>,
+    way: Way,
+    deadline: Instant,
+) -> Result<Link, HandshakeError> {
+    let failed = || HandshakeError::Failed(ended(plan.server));
     let core = raw.core().ok_or_else(failed)?;
     let limit = deadline.saturating_duration_since(Instant::now());
     let greeting = match way {

@@ -175,7 +175,7 @@ impl Profile {
             let pages = pages.iter().filter_map(|page| raw(str::from_utf8(page).ok()?));
             ((*method).to_owned(), pages.collect())
         });
-        let kept = Kept {
+        let kept = StoredProfile {
             way: self.way,
             version: self.greeting.version().as_str().to_owned(),
             greeting: raw(self.greeting.result()),
@@ -189,7 +189,7 @@ impl Profile {
     /// learned again.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
-        let kept: Kept = serde_json::from_str(text).ok()?;
+        let kept: StoredProfile = serde_json::from_str(text).ok()?;
         let version = Version::from(&*kept.version);
         let greeting = Greeting::new(version, kept.greeting?.get());
         let lists = kept.lists.into_iter().filter_map(|(method, pages)| {
@@ -210,7 +210,7 @@ impl Profile {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredProfile {
     way: Way,
     version: String,
     greeting: Option<Box<RawValue>>,

@@ -230,12 +230,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Alphabet of RFC 4648 base64url.
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const BASE64URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Appends `bytes` as base64url without padding.
 fn encode(bytes: impl Iterator<Item = u8>, text: &mut String) {
     let (mut bits, mut count) = (0u32, 0);
-    let letter = |bits: u32| char::from(LETTERS[usize::try_from(bits & 63).unwrap_or_default()]);
+    let letter = |bits: u32| char::from(BASE64URL[usize::try_from(bits & 63).unwrap_or_default()]);
     for byte in bytes {
         bits = bits << 8 | u32::from(byte);
         count += 8;
@@ -254,7 +254,7 @@ fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
     let (mut bits, mut count) = (0u32, 0);
     for letter in text.bytes() {
-        let index = LETTERS.iter().position(|known| *known == letter)?;
+        let index = BASE64URL.iter().position(|known| *known == letter)?;
         bits = bits << 6 | u32::try_from(index).ok()?;
         count += 6;
         if count >= 8 {

@@ -8,27 +8,27 @@ use tokio::runtime::Handle;
 use crate::budget::link_permit::LinkPermit;
 
 /// The process got no message, so that it needs no time to finish work.
-const GRACE: Grace = Grace { quit: Duration::ZERO, term: Duration::from_secs(1) };
+const UNUSED_CHILD_GRACE: Grace = Grace { quit: Duration::ZERO, term: Duration::from_secs(1) };
 
 /// Child process with its permit, before it is part of a link. On drop it is ended in the background, and its
 /// permit is freed after its end.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedChild {
     inside: Option<(Child, LinkPermit)>,
     runtime: Handle,
 }
 
-impl Started {
-    pub(crate) fn new(child: Child, seat: LinkPermit, runtime: Handle) -> Self {
-        Self { inside: Some((child, seat)), runtime }
+impl StartedChild {
+    pub(crate) fn new(child: Child, permit: LinkPermit, runtime: Handle) -> Self {
+        Self { inside: Some((child, permit)), runtime }
     }
 
     pub(crate) fn is_alive(&self) -> bool {
         self.inside.as_ref().is_some_and(|(child, _)| child.exited().is_none())
     }
 
-    pub(crate) fn seat_mut(&mut self) -> Option<&mut LinkPermit> {
-        self.inside.as_mut().map(|(_, seat)| seat)
+    pub(crate) fn permit_mut(&mut self) -> Option<&mut LinkPermit> {
+        self.inside.as_mut().map(|(_, permit)| permit)
     }
 
     /// Takes process and permit to build a link.
@@ -37,13 +37,13 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedChild {
     fn drop(&mut self) {
-        let Some((child, seat)) = self.inside.take() else { return };
-        seat.leaving();
+        let Some((child, permit)) = self.inside.take() else { return };
+        permit.leaving();
         self.runtime.spawn(async move {
-            child.end(GRACE).await;
-            drop(seat);
+            child.end(UNUSED_CHILD_GRACE).await;
+            drop(permit);
         });
     }
 }

@@ -45,8 +45,8 @@ impl Links {
     /// Reports all links whose key matches, including ended ones whose pool entry still exists. Never waits.
     #[must_use]
     pub fn report(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<LinkReport> {
-        let slots = self.0.table.all();
-        slots.iter().filter(|slot| which(&slot.key)).map(|slot| slot.report()).collect()
+        let entries = self.0.table.all();
+        entries.iter().filter(|entry| which(&entry.key)).map(|entry| entry.report()).collect()
     }
 }
 

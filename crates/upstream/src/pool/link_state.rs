@@ -31,9 +31,9 @@ pub enum LinkState {
 impl Links {
     /// Returns the state of the link of `place` to `server`. Never waits.
     #[must_use]
-    pub fn standing(&self, server: &Server, place: &LinkOwner) -> LinkState {
-        let slots = self.0.table.of_place(server, place);
-        slots.first().map_or(LinkState::None, |slot| slot.standing())
+    pub fn standing(&self, server: &Server, link_owner: &LinkOwner) -> LinkState {
+        let entries = self.0.table.of_place(server, link_owner);
+        entries.first().map_or(LinkState::None, |entry| entry.standing())
     }
 
     /// Ends all links of a branch of a session and removes its directories. The session itself stays open.
@@ -41,8 +41,8 @@ impl Links {
     /// The work continues if the future is dropped.
     pub async fn end_part(&self, session: SessionId, branch: u64) -> Kept {
         let part = |scope: &crate::Scope| matches!(scope, crate::Scope::Session { session: of, branch: it, .. } if *of == session && *it == branch);
-        let slots = self.0.table.remove_where(|key| part(key.scope()));
-        let ended = leaving(&slots, LossReason::Ended);
+        let entries = self.0.table.remove_where(|key| part(key.scope()));
+        let ended = leaving(&entries, LossReason::Ended);
         let folders = self.0.opener.folders.clone();
         let ending = self.0.opener.runtime.spawn(async move {
             all_gone(&ended).await;

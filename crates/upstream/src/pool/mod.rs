@@ -29,12 +29,12 @@ use tokio::{runtime::Handle, task::JoinHandle};
 use crate::{
     AttachmentSink, Budget, Folders, Hello, Kept, Limits, Link, LinkKey, LinkOpenError, LinkOwner,
     LossReason, Profile, Recycle, Server, Used, Wanted, Way,
-    open::opener::{Opener, Plan},
+    open::opener::{OpenRequest, Opener},
     pool::{
-        pool_entry::{Leaving, PoolEntry},
-        profiles::{Asker, Profiles},
+        pool_entry::{EndingLink, PoolEntry},
+        profiles::{ProfileRequest, Profiles},
     },
-    util::flag::{Flag, Trace},
+    util::flag::{CompletionGuard, Flag},
 };
 use spares::Spares;
 use table::Table;
@@ -45,7 +45,7 @@ pub use crate::pool::pooled_link::{LinkHint, PooledLink};
 pub use retire::Retiring;
 
 /// Interval between two measurements of the children's memory. Used only if a memory limit is set.
-const MEASURED_EVERY: Duration = Duration::from_secs(5);
+const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Settings of the link pool: process starter, session directories, limits.
 #[derive(Clone, Debug)]
@@ -152,11 +152,11 @@ impl Links {
     pub async fn profile(
         &self,
         server: &Server,
-        place: &LinkOwner,
+        link_owner: &LinkOwner,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
-        let scope = open::probe_scope(server, place);
-        let asker = Asker { links: self, server, scope: &scope };
-        self.while_live(server, place, self.0.profiles.get(asker)).await
+        let scope = open::probe_scope(server, link_owner);
+        let asker = ProfileRequest { links: self, server, scope: &scope };
+        self.while_live(server, link_owner, self.0.profiles.get(asker)).await
     }
 
     /// Returns the profile of a server for a client with this `hello`. A server may list more for a client
@@ -167,32 +167,36 @@ impl Links {
     pub async fn profile_for(
         &self,
         server: &Server,
-        place: &LinkOwner,
+        link_owner: &LinkOwner,
         hello: &Hello,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
-        let scope = open::probe_scope(server, place);
-        let asker = Asker { links: self, server, scope: &scope };
-        self.while_live(server, place, self.0.profiles.get_for(asker, hello)).await
+        let scope = open::probe_scope(server, link_owner);
+        let asker = ProfileRequest { links: self, server, scope: &scope };
+        self.while_live(server, link_owner, self.0.profiles.get_for(asker, hello)).await
     }
 
     /// Returns the transport and era of a server. A profile that was learned for one client is used for all.
     ///
     /// # Errors
     /// If no profile is known and the server cannot be probed.
-    pub async fn way(&self, server: &Server, place: &LinkOwner) -> Result<Way, Arc<LinkOpenError>> {
-        let scope = open::probe_scope(server, place);
-        let asker = Asker { links: self, server, scope: &scope };
-        Ok(self.while_live(server, place, self.0.profiles.spoken(asker)).await?.way())
+    pub async fn way(
+        &self,
+        server: &Server,
+        link_owner: &LinkOwner,
+    ) -> Result<Way, Arc<LinkOpenError>> {
+        let scope = open::probe_scope(server, link_owner);
+        let asker = ProfileRequest { links: self, server, scope: &scope };
+        Ok(self.while_live(server, link_owner, self.0.profiles.spoken(asker)).await?.way())
     }
 
     /// Runs `learning` until the session ends. A probe for an ended session would leave a directory behind.
     async fn while_live(
         &self,
         server: &Server,
-        place: &LinkOwner,
+        link_owner: &LinkOwner,
         learning: impl Future<Output = Result<Arc<Profile>, Arc<LinkOpenError>>>,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
-        let visit = self.0.table.visit(place.session);
+        let visit = self.0.table.visit(link_owner.session);
         tokio::select! {
             biased;
             () = visit.over() => Err(Arc::new(open::ended(server))),
@@ -205,10 +209,14 @@ impl Links {
     }
 
     /// Returns the cached profile of a server without a request to it. The result does not depend on the session.
-    pub async fn known_profile(&self, server: &Server, place: &LinkOwner) -> Option<Arc<Profile>> {
-        let scope = open::probe_scope(server, place);
+    pub async fn known_profile(
+        &self,
+        server: &Server,
+        link_owner: &LinkOwner,
+    ) -> Option<Arc<Profile>> {
+        let scope = open::probe_scope(server, link_owner);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
-        self.0.profiles.known(self.0.profiles.whose(server, identity, &place.owner))
+        self.0.profiles.known(self.0.profiles.profile_key(server, identity, &link_owner.owner))
     }
 
     /// Returns the cached profile with current lists. If the server reported a changed list on any link of
@@ -217,13 +225,13 @@ impl Links {
     pub async fn current_profile(
         &self,
         server: &Server,
-        place: &LinkOwner,
+        link_owner: &LinkOwner,
     ) -> Option<Arc<Profile>> {
-        let scope = open::probe_scope(server, place);
+        let scope = open::probe_scope(server, link_owner);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
-        let changed = || self.0.table.changed(server, &place.owner);
-        let whose = self.0.profiles.whose(server, identity, &place.owner);
-        self.0.profiles.current(whose, self.0.opener.lists_changed(), changed).await
+        let changed = || self.0.table.changed(server, &link_owner.owner);
+        let profile_key = self.0.profiles.profile_key(server, identity, &link_owner.owner);
+        self.0.profiles.current(profile_key, self.0.opener.lists_changed(), changed).await
     }
 
     /// Fetches the lists again on this link, once for all concurrent callers: after the server reported a
@@ -231,19 +239,19 @@ impl Links {
     pub async fn relearn(
         &self,
         server: &Server,
-        place: &LinkOwner,
+        link_owner: &LinkOwner,
         link: &Link,
     ) -> Option<Arc<Profile>> {
-        let scope = open::probe_scope(server, place);
+        let scope = open::probe_scope(server, link_owner);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
-        let whose = self.0.profiles.whose(server, identity, &place.owner);
-        self.0.profiles.relearn(whose, link).await
+        let profile_key = self.0.profiles.profile_key(server, identity, &link_owner.owner);
+        self.0.profiles.relearn(profile_key, link).await
     }
 
     /// Stores a profile that was learned earlier, unless its era does not match the configured era of the server.
-    pub async fn set_profile(&self, server: &Server, place: &LinkOwner, profile: Profile) {
-        let scope = open::probe_scope(server, place);
-        if profiles::suits(server, profile.way())
+    pub async fn set_profile(&self, server: &Server, link_owner: &LinkOwner, profile: Profile) {
+        let scope = open::probe_scope(server, link_owner);
+        if profiles::is_allowed(server, profile.way())
             && let Ok(identity) = self.0.opener.profile_identity(server, &scope).await
         {
             self.0.profiles.set(identity, Arc::new(profile));
@@ -262,14 +270,14 @@ impl Links {
     /// The work continues if the future is dropped. A link that is opened for the session meanwhile waits for
     /// the end.
     pub async fn end(&self, session: SessionId) -> Kept {
-        let (trace, gone) = Trace::new();
-        let (slots, earlier) = self.0.table.remove_session(session, gone.clone());
+        let (completion, gone) = CompletionGuard::new();
+        let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
         // A released link leaves its session on the server: delete it there.
-        let deletions: Vec<_> = slots.iter().filter_map(|slot| self.forget(slot)).collect();
+        let deletions: Vec<_> = entries.iter().filter_map(|entry| self.forget(entry)).collect();
         // Start the end of all links first, then wait for all of them.
-        let mut ended = leaving(&slots, LossReason::Ended);
-        ended.extend(self.0.profiles.end(session).into_iter().map(Leaving::Opening));
-        ended.extend(earlier.map(Leaving::Opening));
+        let mut ended = leaving(&entries, LossReason::Ended);
+        ended.extend(self.0.profiles.end(session).into_iter().map(EndingLink::Opening));
+        ended.extend(earlier.map(EndingLink::Opening));
         let inner = self.0.clone();
         let ending = self.0.opener.runtime.spawn(async move {
             all_gone(&ended).await;
@@ -278,7 +286,7 @@ impl Links {
             }
             let kept = inner.opener.folders.remove_session(session).await;
             inner.table.forget_session(session, &gone);
-            drop(trace);
+            drop(completion);
             kept
         });
         ending.await.unwrap_or_default()
@@ -287,26 +295,27 @@ impl Links {
     /// Releases all links of a session that continues in another process. Sessions on the servers and local
     /// directories are kept for the process that resumes it.
     pub async fn release(&self, session: SessionId) {
-        let (trace, gone) = Trace::new();
-        let (slots, earlier) = self.0.table.remove_session(session, gone.clone());
-        let mut ended = leaving(&slots, LossReason::Released);
-        ended.extend(earlier.map(Leaving::Opening));
+        let (completion, gone) = CompletionGuard::new();
+        let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
+        let mut ended = leaving(&entries, LossReason::Released);
+        ended.extend(earlier.map(EndingLink::Opening));
         let inner = self.0.clone();
         let releasing = self.0.opener.runtime.spawn(async move {
             all_gone(&ended).await;
             inner.table.forget_session(session, &gone);
-            drop(trace);
+            drop(completion);
         });
         let _ = releasing.await;
     }
 
     /// Deletes a server-side session that remained after its link was released.
-    fn forget(&self, slot: &PoolEntry) -> Option<JoinHandle<()>> {
-        let kept = slot.left_behind().filter(|_| slot.server.options().delete_on_end)?;
-        let (links, server, scope) = (self.clone(), slot.server.clone(), slot.key.scope().clone());
+    fn forget(&self, entry: &PoolEntry) -> Option<JoinHandle<()>> {
+        let kept = entry.left_behind().filter(|_| entry.server.options().delete_on_end)?;
+        let (links, server, scope) =
+            (self.clone(), entry.server.clone(), entry.key.scope().clone());
         Some(self.0.opener.runtime.spawn(async move {
             let hello = Hello::default();
-            let plan = Plan { server: &server, scope: &scope, hello: &hello };
+            let plan = OpenRequest { server: &server, scope: &scope, hello: &hello };
             // Ignore errors: a server that cannot be reached has to expire the session itself.
             let _ = links.0.opener.forget(plan, &kept).await;
         }))
@@ -314,29 +323,30 @@ impl Links {
 
     /// Ends the link of `place` to `server`, if there is one, for all sessions that share it. The next link
     /// has the next generation. For a branch of a session, only links of the branch itself are ended.
-    pub async fn restart(&self, server: &Server, place: &LinkOwner, reason: LossReason) {
-        let mut slots = self.0.table.of_place(server, place);
-        slots.retain(|slot| place.branch == 0 || slot.key.scope().session().is_some());
-        let ended: Vec<_> = slots.iter().filter_map(|slot| slot.end(reason, false)).collect();
+    pub async fn restart(&self, server: &Server, link_owner: &LinkOwner, reason: LossReason) {
+        let mut entries = self.0.table.of_place(server, link_owner);
+        entries.retain(|entry| link_owner.branch == 0 || entry.key.scope().session().is_some());
+        let ended: Vec<_> = entries.iter().filter_map(|entry| entry.end(reason, false)).collect();
         all_gone(&ended).await;
     }
 
     /// Ends links that were idle for at least `idle`. Returns their number.
     pub fn close_idle(&self, idle: Duration) -> usize {
-        let slots = self.0.table.all();
-        let old =
-            slots.iter().filter(|slot| slot.idle_since().is_some_and(|at| at.elapsed() >= idle));
-        old.filter(|slot| slot.recycle()).count()
+        let entries = self.0.table.all();
+        let old = entries
+            .iter()
+            .filter(|entry| entry.idle_since().is_some_and(|at| at.elapsed() >= idle));
+        old.filter(|entry| entry.recycle()).count()
     }
 
     /// Lists all links that are live or being opened.
     #[must_use]
     pub fn status(&self) -> Vec<LinkStatus> {
-        let slots = self.0.table.all();
-        let status = slots.iter().filter_map(|slot| {
-            let live = slot.live();
-            (live.is_some() || slot.is_opening()).then(|| LinkStatus {
-                key: slot.key.clone(),
+        let entries = self.0.table.all();
+        let status = entries.iter().filter_map(|entry| {
+            let live = entry.live();
+            (live.is_some() || entry.is_opening()).then(|| LinkStatus {
+                key: entry.key.clone(),
                 generation: live.as_ref().map(|(_, generation)| *generation),
                 in_flight: live.map_or(0, |(link, _)| link.in_flight()),
             })
@@ -360,11 +370,11 @@ impl Links {
     /// dropped.
     pub async fn close(&self, limit: Duration) -> Closed {
         self.0.closed.raise();
-        let slots = self.0.table.remove_where(|_| true);
-        let mut ended = leaving(&slots, LossReason::Released);
+        let entries = self.0.table.remove_where(|_| true);
+        let mut ended = leaving(&entries, LossReason::Released);
         let links = ended.iter().filter(|leaving| leaving.is_link()).count();
-        ended.extend(self.0.profiles.close().into_iter().map(Leaving::Opening));
-        ended.push(Leaving::Opening(self.0.spares.close()));
+        ended.extend(self.0.profiles.close().into_iter().map(EndingLink::Opening));
+        ended.push(EndingLink::Opening(self.0.spares.close()));
         let processes = self.0.opener.processes.clone();
         let closing = self.0.opener.runtime.spawn(async move {
             let _ = tokio::time::timeout(limit, all_gone(&ended)).await;
@@ -387,7 +397,7 @@ impl Links {
         }
         let (weak, closed) = (Arc::downgrade(&self.0), self.0.closed.clone());
         self.0.opener.runtime.spawn(async move {
-            while tokio::time::timeout(MEASURED_EVERY, closed.wait()).await.is_err() {
+            while tokio::time::timeout(MEMORY_INTERVAL, closed.wait()).await.is_err() {
                 let Some(links) = weak.upgrade().map(Links) else { return };
                 links.measure().await;
             }
@@ -397,7 +407,7 @@ impl Links {
     /// Measures the memory of all children and passes the sum to the budget.
     async fn measure(&self) {
         let links: Vec<Link> =
-            self.0.table.all().iter().filter_map(|slot| Some(slot.live()?.0)).collect();
+            self.0.table.all().iter().filter_map(|entry| Some(entry.live()?.0)).collect();
         let sum = move || links.iter().filter_map(|link| link.memory()).sum();
         let Ok(used) = tokio::task::spawn_blocking(sum).await else { return };
         self.0.opener.budget.set_memory(used);
@@ -405,12 +415,12 @@ impl Links {
 }
 
 /// Ends all links for good, at once. Returns the ends to wait for.
-fn leaving(slots: &[Arc<PoolEntry>], reason: LossReason) -> Vec<Leaving> {
-    slots.iter().filter_map(|slot| slot.end(reason, true)).collect()
+fn leaving(entries: &[Arc<PoolEntry>], reason: LossReason) -> Vec<EndingLink> {
+    entries.iter().filter_map(|entry| entry.end(reason, true)).collect()
 }
 
 /// Waits for each in turn. All ends were started before, so that this takes as long as the slowest one.
-async fn all_gone(all: &[Leaving]) {
+async fn all_gone(all: &[EndingLink]) {
     for leaving in all {
         leaving.gone().await;
     }

@@ -12,16 +12,16 @@ use crate::{
     LinkOpenError, LinkOwner, Loss, LossReason, Profile, Scope, Server, Way,
     budget::link_permit::LinkPermit,
     open::{
-        opener::{Base, Plan},
-        started_child::Started,
+        opener::{LinkResource, OpenRequest},
+        started_child::StartedChild,
     },
     pool::{
-        pool_entry::{Entered, PoolEntry},
-        pooled_link::Pin,
-        profiles::Asker,
+        pool_entry::{EntryStep, PoolEntry},
+        pooled_link::PinGuard,
+        profiles::ProfileRequest,
     },
-    server::link_key::{ScopeRef, Sought},
-    util::flag::Trace,
+    server::link_key::{LinkKeyRef, ScopeRef},
+    util::flag::CompletionGuard,
 };
 
 impl Links {
@@ -33,33 +33,33 @@ impl Links {
     pub async fn open(
         &self,
         server: &Server,
-        place: &LinkOwner,
+        link_owner: &LinkOwner,
         asking: &Asking,
     ) -> Result<PooledLink, Arc<LinkOpenError>> {
-        let isolation = match self.settled(server, place) {
+        let isolation = match self.settled(server, link_owner) {
             Some(isolation) => isolation,
-            None => self.isolation(server, place, asking).await?,
+            None => self.isolation(server, link_owner, asking).await?,
         };
         // Stay on this pool entry: once it has ended, the session or the configuration it was made for has ended too.
-        let pin = self.slot(&LinkKey::of(server, isolation, place), server).await;
-        let slot: &Arc<PoolEntry> = &pin;
+        let pin = self.slot(&LinkKey::of(server, isolation, link_owner), server).await;
+        let entry: &Arc<PoolEntry> = &pin;
         let mut waited = None;
         let (link, generation, loss) = loop {
             if self.is_closed() {
                 return Err(Arc::new(ended(server)));
             }
-            let changed = slot.changed();
+            let changed = entry.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match slot.enter(waited) {
-                Entered::Live { link, generation, loss } => break (link, generation, loss),
-                Entered::Failed(error) => return Err(error),
-                Entered::Wait(attempt) => waited = Some(attempt),
-                Entered::Open(attempt, trace) => {
+            match entry.enter(waited) {
+                EntryStep::Live { link, generation, loss } => break (link, generation, loss),
+                EntryStep::Failed(error) => return Err(error),
+                EntryStep::Wait(attempt) => waited = Some(attempt),
+                EntryStep::Open(attempt, completion) => {
                     waited = Some(attempt);
-                    let (links, slot) = (self.clone(), slot.clone());
+                    let (links, entry) = (self.clone(), entry.clone());
                     let (server, asking) = (server.clone(), asking.clone());
-                    Opening { links, slot, attempt, server, asking, trace }.start();
+                    OpenAttempt { links, entry, attempt, server, asking, completion }.start();
                 }
             }
             changed.await;
@@ -69,8 +69,8 @@ impl Links {
 
     /// Returns the live link of `place` to `server`, if there is one. Never waits.
     #[must_use]
-    pub fn find(&self, server: &Server, place: &LinkOwner) -> Option<PooledLink> {
-        let LinkOwner { owner, session, branch } = place;
+    pub fn find(&self, server: &Server, link_owner: &LinkOwner) -> Option<PooledLink> {
+        let LinkOwner { owner, session, branch } = link_owner;
         self.find_in(server, owner, (*session, *branch))
     }
 
@@ -99,14 +99,14 @@ impl Links {
         let chosen = chosen(server);
         let mut all =
             all.into_iter().filter(|it| chosen.is_none_or(|it_is| it_is == it.isolation()));
-        all.find_map(|scope| self.0.table.find(&Sought { server, scope })?.hold())
+        all.find_map(|scope| self.0.table.find(&LinkKeyRef { server, scope })?.hold())
     }
 
     /// Returns the isolation if it is configured or follows from an existing pool entry.
-    fn settled(&self, server: &Server, place: &LinkOwner) -> Option<Isolation> {
+    fn settled(&self, server: &Server, link_owner: &LinkOwner) -> Option<Isolation> {
         chosen(server).or_else(|| {
-            let slots = self.0.table.of_place(server, place);
-            slots.first().map(|slot| match slot.key.scope() {
+            let entries = self.0.table.of_place(server, link_owner);
+            entries.first().map(|entry| match entry.key.scope() {
                 Scope::Session { .. } => Isolation::PerSession,
                 Scope::Owner(_) => Isolation::PerOwner,
                 Scope::Shared => Isolation::Shared,
@@ -118,15 +118,15 @@ impl Links {
     async fn isolation(
         &self,
         server: &Server,
-        place: &LinkOwner,
+        link_owner: &LinkOwner,
         asking: &Asking,
     ) -> Result<Isolation, Arc<LinkOpenError>> {
-        let visit = self.0.table.visit(place.session);
+        let visit = self.0.table.visit(link_owner.session);
         tokio::select! {
             biased;
             // The session ended: the result would not be for this session.
             () = visit.over() => Err(Arc::new(ended(server))),
-            era = self.era(server, place, asking) => Ok(server.isolation(era?)),
+            era = self.era(server, link_owner, asking) => Ok(server.isolation(era?)),
         }
     }
 
@@ -134,28 +134,28 @@ impl Links {
     async fn era(
         &self,
         server: &Server,
-        place: &LinkOwner,
+        link_owner: &LinkOwner,
         asking: &Asking,
     ) -> Result<Era, Arc<LinkOpenError>> {
         if let Some(keeper) = &asking.keeper
             && let Some(kept) = keeper.load().await.map_err(|error| Arc::new(error.into()))?
         {
             let era = kept.way.era();
-            let scope = Scope::of(server.isolation(era), place);
+            let scope = Scope::of(server.isolation(era), link_owner);
             let expansion = self.0.opener.folders.expansion(server, &scope).await;
             let expansion = expansion.map_err(|error| Arc::new(error.into()))?;
             if server.identity(&expansion) == kept.identity {
                 return Ok(era);
             }
         }
-        Ok(self.way(server, place).await?.era())
+        Ok(self.way(server, link_owner).await?.era())
     }
 
     /// Returns the pool entry of a link. If its session is ending, waits for that end first.
-    async fn slot(&self, key: &LinkKey, server: &Server) -> Pin {
+    async fn slot(&self, key: &LinkKey, server: &Server) -> PinGuard {
         loop {
             match self.0.table.slot(key, server, &self.0.opener.budget) {
-                Ok(slot) => return slot,
+                Ok(entry) => return entry,
                 Err(ending) => ending.wait().await,
             }
         }
@@ -163,61 +163,61 @@ impl Links {
 }
 
 /// One attempt to open a link.
-struct Opening {
+struct OpenAttempt {
     links: Links,
-    slot: Arc<PoolEntry>,
+    entry: Arc<PoolEntry>,
     attempt: u64,
     server: Server,
     asking: Asking,
-    trace: Trace,
+    completion: CompletionGuard,
 }
 
 /// Generation, loss and resume data that a new link starts with.
-struct Beginning {
+struct LinkStart {
     generation: Generation,
     loss: Option<Arc<Loss>>,
     /// Server-side session to resume.
     resume: Option<Attachment>,
 }
 
-impl Drop for Opening {
+impl Drop for OpenAttempt {
     /// Fails the attempt if the task was aborted or panicked, so that its waiters are woken.
     fn drop(&mut self) {
-        self.slot.failed(self.attempt, Arc::new(ended(&self.server)));
+        self.entry.failed(self.attempt, Arc::new(ended(&self.server)));
     }
 }
 
-impl Opening {
+impl OpenAttempt {
     /// Opens the link in its own task.
     fn start(self) {
-        let (slot, attempt) = (self.slot.clone(), self.attempt);
+        let (entry, attempt) = (self.entry.clone(), self.attempt);
         let runtime = Worker::runtime_or(&self.links.0.opener.runtime);
         let task = runtime.spawn(self.run());
-        slot.opening(attempt, task.abort_handle());
+        entry.opening(attempt, task.abort_handle());
     }
 
     async fn run(self) {
         match self.open().await {
             Ok((link, attachment, loss)) => {
-                self.slot.opened(self.attempt, link, &attachment, loss);
+                self.entry.opened(self.attempt, link, &attachment, loss);
             }
-            Err(error) => self.slot.failed(self.attempt, error),
+            Err(error) => self.entry.failed(self.attempt, error),
         }
     }
 
     async fn open(&self) -> Result<(Link, Attachment, Option<Arc<Loss>>), Arc<LinkOpenError>> {
-        if let Some(gone) = self.slot.after() {
+        if let Some(gone) = self.entry.after() {
             gone.wait().await;
         }
         let opener = &self.links.0.opener;
-        let scope = self.slot.key.scope();
-        let expansion = opener.expansion(&self.server, scope, Some(&self.trace)).await?;
+        let scope = self.entry.key.scope();
+        let expansion = opener.expansion(&self.server, scope, Some(&self.completion)).await?;
         let identity = self.server.identity(&expansion);
         let beginning = self.beginning(identity).await?;
         let hello = self.hello(scope);
-        let plan = Plan { server: &self.server, scope, hello: &hello };
+        let plan = OpenRequest { server: &self.server, scope, hello: &hello };
         let (link, way) = match &beginning.resume {
-            Some(kept) => (opener.resume(plan, self.seat().await?, kept).await?, kept.way),
+            Some(kept) => (opener.resume(plan, self.permit().await?, kept).await?, kept.way),
             None => self.begin(plan, &expansion).await?,
         };
         let attachment = Attachment::of(&link, (beginning.generation, way), identity);
@@ -229,27 +229,27 @@ impl Opening {
 
     /// Derives generation, loss and resume data from the last link of this process, or from the saved
     /// attachment of another process.
-    async fn beginning(&self, identity: Identity) -> Result<Beginning, LinkOpenError> {
-        let (last, loss) = self.slot.before();
+    async fn beginning(&self, identity: Identity) -> Result<LinkStart, LinkOpenError> {
+        let (last, loss) = self.entry.before();
         if let Some(last) = last {
-            return Ok(go_on(last, loss, identity));
+            return Ok(next_start(last, loss, identity));
         }
         let kept = match &self.asking.keeper {
             Some(keeper) => keeper.load().await?,
             None => None,
         };
         let Some(kept) = kept else {
-            return Ok(Beginning { generation: self.asking.generation, loss: None, resume: None });
+            return Ok(LinkStart { generation: self.asking.generation, loss: None, resume: None });
         };
         let reason =
             if kept.identity == identity { LossReason::Released } else { LossReason::Reconfigured };
-        Ok(go_on(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
+        Ok(next_start(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
     }
 
     /// Opens a link without a session to resume, with the transport and era of the server.
     async fn begin(
         &self,
-        plan: Plan<'_>,
+        plan: OpenRequest<'_>,
         expansion: &Expansion,
     ) -> Result<(Link, Way), Arc<LinkOpenError>> {
         if let Some(profile) = self.unasked(expansion) {
@@ -261,23 +261,27 @@ impl Opening {
                 opened => return Ok(opened?),
             }
         }
-        let asker = Asker { links: &self.links, server: &self.server, scope: plan.scope };
+        let asker = ProfileRequest { links: &self.links, server: &self.server, scope: plan.scope };
         let profile = self.links.0.profiles.spoken(asker).await?;
         Ok(self.open_as(plan, &profile).await?)
     }
 
     async fn open_as(
         &self,
-        plan: Plan<'_>,
+        plan: OpenRequest<'_>,
         profile: &Profile,
     ) -> Result<(Link, Way), LinkOpenError> {
         let opener = &self.links.0.opener;
         let link = match self.spare() {
-            None => opener.open(plan, profile, Base::LinkPermit(self.seat().await?)).await?,
-            Some(spare) => match opener.open(plan, profile, Base::Spare(spare)).await {
+            None => {
+                opener.open(plan, profile, LinkResource::LinkPermit(self.permit().await?)).await?
+            }
+            Some(spare) => match opener.open(plan, profile, LinkResource::Spare(spare)).await {
                 // The spare exited while it waited. A new process may still work.
                 Err(LinkOpenError::Exited { .. }) => {
-                    opener.open(plan, profile, Base::LinkPermit(self.seat().await?)).await?
+                    opener
+                        .open(plan, profile, LinkResource::LinkPermit(self.permit().await?))
+                        .await?
                 }
                 opened => opened?,
             },
@@ -296,20 +300,20 @@ impl Opening {
     }
 
     /// Takes a spare process with its budget permit, if there is one.
-    fn spare(&self) -> Option<Started> {
-        let scope = self.slot.key.scope();
+    fn spare(&self) -> Option<StartedChild> {
+        let scope = self.entry.key.scope();
         let mut spare = self.links.0.spares.take(&self.links, &self.server, scope)?;
-        spare.seat_mut()?.follow(self.trace.clone());
+        spare.permit_mut()?.follow(self.completion.clone());
         Some(spare)
     }
 
     /// Waits for a budget permit.
-    async fn seat(&self) -> Result<LinkPermit, LinkOpenError> {
-        let scope = self.slot.key.scope();
+    async fn permit(&self) -> Result<LinkPermit, LinkOpenError> {
+        let scope = self.entry.key.scope();
         let cost = Cost { process: self.server.is_process() };
         let budget = &self.links.0.opener.budget;
         let permit = budget.admit(scope.owner(), cost, &self.links).await?;
-        Ok(LinkPermit::new(permit, self.trace.clone()))
+        Ok(LinkPermit::new(permit, self.completion.clone()))
     }
 
     /// Returns the client info for the handshake. A link shared by several sessions declares no capabilities,
@@ -323,17 +327,17 @@ impl Opening {
 }
 
 /// Derives the start of the next link from the attachment of the last one.
-fn go_on(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> Beginning {
+fn next_start(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> LinkStart {
     let same = last.identity == identity;
     let dropped = loss.as_ref().is_none_or(|loss| loss.leaves_state());
     if same && dropped && last.can_resume() {
         let generation = last.generation;
-        return Beginning { generation, loss: None, resume: Some(last) };
+        return LinkStart { generation, loss: None, resume: Some(last) };
     }
     if same && dropped && last.is_stateless() {
-        return Beginning { generation: last.generation, loss: None, resume: None };
+        return LinkStart { generation: last.generation, loss: None, resume: None };
     }
-    Beginning { generation: last.generation.next(), loss, resume: None }
+    LinkStart { generation: last.generation.next(), loss, resume: None }
 }
 
 /// Returns the isolation if the configuration determines it.
@@ -347,8 +351,8 @@ fn chosen(server: &Server) -> Option<Isolation> {
 }
 
 /// Scope whose credentials a probe of the server uses.
-pub(super) fn probe_scope(server: &Server, place: &LinkOwner) -> Scope {
-    Scope::of(chosen(server).unwrap_or(Isolation::PerSession), place)
+pub(super) fn probe_scope(server: &Server, link_owner: &LinkOwner) -> Scope {
+    Scope::of(chosen(server).unwrap_or(Isolation::PerSession), link_owner)
 }
 
 pub(super) fn ended(server: &Server) -> LinkOpenError {

@@ -18,20 +18,20 @@ use crate::{
         failure_backoff::FailureBackoff,
         link_report::LinkReport,
         link_state::LinkState,
-        pooled_link::{Pin, PooledLink},
+        pooled_link::{PinGuard, PooledLink},
         resume_info::ResumeInfo,
     },
     util::{
-        flag::{Flag, Trace},
+        flag::{CompletionGuard, Flag},
         lock::lock,
     },
 };
 
 /// Shorter lifetimes count as failures for the backoff.
-const SHORT_LIFE: Duration = Duration::from_secs(5);
+const MIN_HEALTHY_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Number of entries ever created.
-static SLOTS: AtomicU64 = AtomicU64::new(0);
+static ENTRIES_CREATED: AtomicU64 = AtomicU64::new(0);
 
 /// Pool entry of the link between one scope and one server. It outlives its links, to keep the loss of the last one.
 #[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
@@ -62,7 +62,7 @@ struct State {
     /// Attachment of the last link. For a live link it is built from the link itself.
     last: Option<Box<Attachment>>,
     opened: Instant,
-    trouble: Option<Box<FailureBackoff>>,
+    failure_backoff: Option<Box<FailureBackoff>>,
     /// Raised when the link of the previous configuration is gone.
     after: Option<Arc<Flag>>,
     ended: bool,
@@ -82,11 +82,11 @@ enum Phase {
 }
 
 /// Next step for a caller that wants the link.
-pub(super) enum Entered {
+pub(super) enum EntryStep {
     /// Use the link.
     Live { link: Link, generation: Generation, loss: Option<Arc<Loss>> },
     /// Open the link in this attempt; no other attempt runs.
-    Open(u64, Trace),
+    Open(u64, CompletionGuard),
     /// Wait for this attempt.
     Wait(u64),
     /// Return this error.
@@ -94,13 +94,13 @@ pub(super) enum Entered {
 }
 
 /// Link or opening attempt that is ending.
-pub(super) enum Leaving {
+pub(super) enum EndingLink {
     Link(Link),
     /// An aborted attempt to open.
     Opening(Arc<Flag>),
 }
 
-impl Leaving {
+impl EndingLink {
     /// Waits until it has released everything.
     pub(super) async fn gone(&self) {
         match self {
@@ -132,11 +132,11 @@ impl PoolEntry {
             pins: 0,
             last_used: now,
             opened: now,
-            trouble: None,
+            failure_backoff: None,
             after: None,
             ended: false,
         };
-        let number = SLOTS.fetch_add(1, Ordering::Relaxed);
+        let number = ENTRIES_CREATED.fetch_add(1, Ordering::Relaxed);
         Self {
             is_shared: key.scope().session().is_none(),
             key,
@@ -214,26 +214,26 @@ impl PoolEntry {
     }
 
     /// Returns the next step to get the link. `waited` is the attempt that the caller waited for.
-    pub(super) fn enter(&self, waited: Option<u64>) -> Entered {
+    pub(super) fn enter(&self, waited: Option<u64>) -> EntryStep {
         let mut state = lock(&self.state);
         if state.ended {
-            return Entered::Failed(self.over());
+            return EntryStep::Failed(self.over());
         }
         state.notice_loss(&self.server);
         match &state.phase {
             Phase::Live { link, footing } => {
                 let (link, generation) = (link.share(), footing.generation);
-                Entered::Live { link, generation, loss: state.loss.clone() }
+                EntryStep::Live { link, generation, loss: state.loss.clone() }
             }
-            Phase::Opening { .. } => Entered::Wait(state.attempt),
+            Phase::Opening { .. } => EntryStep::Wait(state.attempt),
             Phase::Empty => {
                 if let Some(error) = state.refusal(waited, self.key.server()) {
-                    return Entered::Failed(error);
+                    return EntryStep::Failed(error);
                 }
                 state.attempt += 1;
-                let (trace, gone) = Trace::new();
+                let (completion, gone) = CompletionGuard::new();
                 state.phase = Phase::Opening { task: None, gone };
-                Entered::Open(state.attempt, trace)
+                EntryStep::Open(state.attempt, completion)
             }
         }
     }
@@ -246,7 +246,7 @@ impl PoolEntry {
         let (link, generation, loss) = (link.share(), footing.generation, state.loss.clone());
         state.pins += 1;
         drop(state);
-        Some(PooledLink::new(Pin::of_counted(self), link, generation, loss))
+        Some(PooledLink::new(PinGuard::from_counted(self), link, generation, loss))
     }
 
     /// Waits for a change of the state. Enable it before the call of [`PoolEntry::enter`], so that no change is missed.
@@ -289,8 +289,8 @@ impl PoolEntry {
             link.settled();
             state.loss = loss;
             (state.last, state.after) = (None, None);
-            if let Some(trouble) = &mut state.trouble {
-                trouble.failed = None;
+            if let Some(failure_backoff) = &mut state.failure_backoff {
+                failure_backoff.failed = None;
             }
             state.phase = Phase::Live { link, footing };
             state.opened = Instant::now();
@@ -313,16 +313,16 @@ impl PoolEntry {
             }
             // An exhausted budget is not a failure of the server, and a backoff error must not extend the backoff.
             if error.is_of_server() && !matches!(*error, LinkOpenError::BackingOff { .. }) {
-                state.trouble().rest();
+                state.failure_backoff().rest();
             }
             state.phase = Phase::Empty;
-            state.trouble().failed = Some((attempt, error));
+            state.failure_backoff().failed = Some((attempt, error));
         }
         self.changed.notify_waiters();
     }
 
     /// Ends the link. Returns what to wait for, if anything. With `for_good`, no other link is opened.
-    pub(super) fn end(&self, reason: LossReason, for_good: bool) -> Option<Leaving> {
+    pub(super) fn end(&self, reason: LossReason, for_good: bool) -> Option<EndingLink> {
         let leaving = {
             let mut state = lock(&self.state);
             state.ended |= for_good;
@@ -386,7 +386,10 @@ impl PoolEntry {
             Phase::Live { link, .. } => Some(Arc::new(link.share())),
             _ => None,
         };
-        let failed = state.trouble.as_ref().and_then(|trouble| trouble.failed.as_ref());
+        let failed = state
+            .failure_backoff
+            .as_ref()
+            .and_then(|failure_backoff| failure_backoff.failed.as_ref());
         LinkReport {
             key: self.key.clone(),
             standing: state.standing(),
@@ -413,7 +416,11 @@ impl State {
             Phase::Live { link, footing } => {
                 LinkState::Live { generation: footing.generation, in_flight: link.in_flight() }
             }
-            Phase::Empty => match self.trouble.as_ref().and_then(|trouble| trouble.pause()) {
+            Phase::Empty => match self
+                .failure_backoff
+                .as_ref()
+                .and_then(|failure_backoff| failure_backoff.pause())
+            {
                 Some(pause) => LinkState::BackingOff(pause),
                 None if self.last.is_none() => LinkState::None,
                 None => LinkState::Over(self.loss.clone()),
@@ -430,23 +437,23 @@ impl State {
         self.last = Some(Box::new(footing.attachment(link, server)));
         self.phase = Phase::Empty;
         self.loss = Some(loss);
-        if self.opened.elapsed() < SHORT_LIFE {
-            self.trouble().short_life();
+        if self.opened.elapsed() < MIN_HEALTHY_LIFETIME {
+            self.failure_backoff().short_life();
         } else {
-            self.trouble = None;
+            self.failure_backoff = None;
         }
     }
 
-    fn trouble(&mut self) -> &mut FailureBackoff {
-        self.trouble.get_or_insert_default()
+    fn failure_backoff(&mut self) -> &mut FailureBackoff {
+        self.failure_backoff.get_or_insert_default()
     }
 
     /// Returns the error that prevents a new attempt: that of the attempt just waited for, or a running backoff.
     fn refusal(&self, waited: Option<u64>, server: &str) -> Option<Arc<LinkOpenError>> {
-        let trouble = self.trouble.as_ref()?;
-        match &trouble.failed {
+        let failure_backoff = self.failure_backoff.as_ref()?;
+        match &failure_backoff.failed {
             Some((attempt, error)) if waited == Some(*attempt) => Some(error.clone()),
-            _ => trouble.resting(server, self.loss.as_deref()).map(Arc::new),
+            _ => failure_backoff.resting(server, self.loss.as_deref()).map(Arc::new),
         }
     }
 
@@ -458,25 +465,25 @@ impl State {
         idle.then(|| link.quiet_since().map_or(self.last_used, |at| at.max(self.last_used)))
     }
 
-    fn close(&mut self, reason: LossReason, server: &Server) -> Option<Leaving> {
+    fn close(&mut self, reason: LossReason, server: &Server) -> Option<EndingLink> {
         match std::mem::replace(&mut self.phase, Phase::Empty) {
             Phase::Empty => None,
             Phase::Opening { task, gone } => {
                 let server = server.name().to_owned();
                 let error = Arc::new(LinkOpenError::Ended { server });
-                self.trouble().failed = Some((self.attempt, error));
+                self.failure_backoff().failed = Some((self.attempt, error));
                 // A new number, so that a late result of the aborted attempt is ignored.
                 self.attempt += 1;
                 if let Some(task) = task {
                     task.abort();
                 }
-                Some(Leaving::Opening(gone))
+                Some(EndingLink::Opening(gone))
             }
             Phase::Live { link, footing } => {
                 self.last = Some(Box::new(footing.attachment(&link, server)));
                 link.close(reason);
                 self.loss = link.loss();
-                Some(Leaving::Link(link))
+                Some(EndingLink::Link(link))
             }
         }
     }

@@ -11,21 +11,21 @@ use stayput_core::Generation;
 use crate::{Link, LinkKey, Loss, Server, pool::pool_entry::PoolEntry};
 
 /// Counts one user of a pool entry; drops the count when it goes out of scope. A counted entry is not evicted.
-pub(super) struct Pin(Arc<PoolEntry>);
+pub(super) struct PinGuard(Arc<PoolEntry>);
 
-impl Pin {
-    pub(super) fn new(slot: Arc<PoolEntry>) -> Self {
-        slot.pin();
-        Self(slot)
+impl PinGuard {
+    pub(super) fn new(entry: Arc<PoolEntry>) -> Self {
+        entry.pin();
+        Self(entry)
     }
 
     /// Wraps an entry whose user count was already incremented.
-    pub(super) fn of_counted(slot: Arc<PoolEntry>) -> Self {
-        Self(slot)
+    pub(super) fn from_counted(entry: Arc<PoolEntry>) -> Self {
+        Self(entry)
     }
 }
 
-impl Deref for Pin {
+impl Deref for PinGuard {
     type Target = Arc<PoolEntry>;
 
     fn deref(&self) -> &Arc<PoolEntry> {
@@ -33,7 +33,7 @@ impl Deref for Pin {
     }
 }
 
-impl Drop for Pin {
+impl Drop for PinGuard {
     fn drop(&mut self) {
         self.0.unpin();
     }
@@ -41,7 +41,7 @@ impl Drop for Pin {
 
 /// Guard of a live link. The pool does not evict the link while a guard exists.
 pub struct PooledLink {
-    pin: Pin,
+    pin: PinGuard,
     link: Link,
     generation: Generation,
     loss: Option<Arc<Loss>>,
@@ -49,7 +49,7 @@ pub struct PooledLink {
 
 impl PooledLink {
     pub(super) fn new(
-        pin: Pin,
+        pin: PinGuard,
         link: Link,
         generation: Generation,
         loss: Option<Arc<Loss>>,
@@ -117,8 +117,8 @@ impl LinkHint {
     /// [`Links::find`](crate::Links::find).
     #[must_use]
     pub fn find(&self, server: &Server) -> Option<PooledLink> {
-        let slot = self.0.upgrade()?;
-        if slot.server.is(server) && !slot.is_out() { slot.hold() } else { None }
+        let entry = self.0.upgrade()?;
+        if entry.server.is(server) && !entry.is_out() { entry.hold() } else { None }
     }
 }
 

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{Links, all_gone, leaving};
-use crate::{LinkKey, LossReason, Server, pool::pool_entry::PoolEntry, util::flag::Trace};
+use crate::{
+    LinkKey, LossReason, Server, pool::pool_entry::PoolEntry, util::flag::CompletionGuard,
+};
 
 /// Interval at which links are checked for calls in flight.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -17,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub struct Retiring {
     links: Links,
     /// Current pool entries, each with a guard. Dropping the guard lets the successor of that entry open.
-    slots: Vec<(Arc<PoolEntry>, Trace)>,
+    entries: Vec<(Arc<PoolEntry>, CompletionGuard)>,
     /// Server whose key is no longer in use: entries that were added late are ended too. `None` if the key
     /// stays in use.
     old: Option<Server>,
@@ -29,64 +31,66 @@ impl Links {
     pub async fn reconfigure(&self, name: &str, server: Option<&Server>) {
         let keep = server.map(Server::configuration);
         self.0.spares.drop_all(name, keep);
-        let slots = self
+        let entries = self
             .0
             .table
             .remove_where(|key| key.server() == name && Some(key.configuration()) != keep);
-        let (trace, gone) = Trace::new();
-        let ended = leaving(&slots, LossReason::Reconfigured);
+        let (completion, gone) = CompletionGuard::new();
+        let ended = leaving(&entries, LossReason::Reconfigured);
         if let Some(server) = server {
-            let all = slots.iter().map(|slot| (slot, gone.clone()));
+            let all = entries.iter().map(|entry| (entry, gone.clone()));
             self.0.table.succeed(all, server, &self.0.opener.budget);
         }
         all_gone(&ended).await;
-        drop(trace);
+        drop(completion);
     }
 
     /// Replaces `old` by `new`. Sessions with state at `old` get a loss at `new`. Before it calls
     /// [`Retiring::run`], the caller has to stop routing new calls to `old`.
     pub fn retire(&self, old: &Server, new: Option<&Server>) -> Retiring {
         let same = new.is_some_and(|new| new.configuration() == old.configuration());
-        let traced = self.0.table.all_where(|key| is_of(key, old)).into_iter().map(|slot| {
-            let (trace, gone) = Trace::new();
+        let traced = self.0.table.all_where(|key| is_of(key, old)).into_iter().map(|entry| {
+            let (completion, gone) = CompletionGuard::new();
             // With the same configuration only options changed, such as the isolation. Links of another
             // isolation have other entries, which do not succeed these.
             if let Some(new) = new.filter(|_| !same) {
-                self.0.table.succeed([(&slot, gone)], new, &self.0.opener.budget);
+                self.0.table.succeed([(&entry, gone)], new, &self.0.opener.budget);
             }
-            (slot, trace)
+            (entry, completion)
         });
-        let slots = traced.collect();
+        let entries = traced.collect();
         if !same {
             self.0.spares.drop_all(old.name(), new.map(Server::configuration));
         }
-        Retiring { links: self.clone(), slots, old: (!same).then(|| old.clone()) }
+        Retiring { links: self.clone(), entries, old: (!same).then(|| old.clone()) }
     }
 }
 
 impl Retiring {
     /// Ends each link when it has no call in flight, or after `limit`.
     pub async fn run(self, limit: Duration) {
-        let Self { links, mut slots, old } = self;
+        let Self { links, mut entries, old } = self;
         let until = Instant::now() + limit;
-        links.0.table.remove_all(slots.iter().map(|(slot, _)| slot));
+        links.0.table.remove_all(entries.iter().map(|(entry, _)| entry));
         if let Some(old) = old {
             let late = links.0.table.remove_where(|key| is_of(key, &old));
-            slots.extend(late.into_iter().map(|slot| (slot, Trace::new().0)));
+            entries.extend(late.into_iter().map(|entry| (entry, CompletionGuard::new().0)));
         }
         let mut ended = Vec::new();
-        while !slots.is_empty() {
+        while !entries.is_empty() {
             let late = Instant::now() >= until;
-            for (slot, trace) in slots.extract_if(.., |(slot, _)| late || slot.in_flight() == 0) {
-                ended.extend(slot.end(LossReason::Reconfigured, true).map(|it| (it, trace)));
+            for (entry, completion) in
+                entries.extract_if(.., |(entry, _)| late || entry.in_flight() == 0)
+            {
+                ended.extend(entry.end(LossReason::Reconfigured, true).map(|it| (it, completion)));
             }
             // Drop the guards of ended links now, so that their successors need not wait for the slower ones.
             ended.retain(|(leaving, _)| !leaving.is_gone());
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        for (leaving, trace) in ended {
+        for (leaving, completion) in ended {
             leaving.gone().await;
-            drop(trace);
+            drop(completion);
         }
     }
 }

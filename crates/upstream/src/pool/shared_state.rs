@@ -10,24 +10,26 @@ use crate::PooledLink;
 pub struct Shared(String);
 
 impl Shared {
-    /// State behind this link now. `None` if the link belongs to one session, or has no state. `life`
+    /// State behind this link now. `None` if the link belongs to one session, or has no state. `incarnation`
     /// identifies the process or hub.
     #[must_use]
-    pub fn now(life: &str, link: &PooledLink) -> Option<Self> {
-        Self::at(life, link, link.generation())
+    pub fn now(incarnation: &str, link: &PooledLink) -> Option<Self> {
+        Self::at(incarnation, link, link.generation())
     }
 
     /// State behind this link after the current one is lost.
     #[must_use]
-    pub fn next(life: &str, link: &PooledLink) -> Option<Self> {
-        Self::at(life, link, link.generation().next())
+    pub fn next(incarnation: &str, link: &PooledLink) -> Option<Self> {
+        Self::at(incarnation, link, link.generation().next())
     }
 
-    fn at(life: &str, link: &PooledLink, generation: Generation) -> Option<Self> {
+    fn at(incarnation: &str, link: &PooledLink, generation: Generation) -> Option<Self> {
         let shared = link.is_shared() && link.keeps_state();
-        let slot = link.slot();
+        let entry = link.slot();
         shared.then(|| {
-            Self(format!(r#"{{"shared":"{life}","slot":{slot},"generation":{generation}}}"#))
+            Self(format!(
+                r#"{{"shared":"{incarnation}","entry":{entry},"generation":{generation}}}"#
+            ))
         })
     }
 

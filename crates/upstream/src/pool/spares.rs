@@ -15,9 +15,9 @@ use super::Links;
 use crate::{
     Cost, Identity, Resolved, Scope, Server, Wanted,
     budget::link_permit::LinkPermit,
-    open::started_child::Started,
+    open::started_child::StartedChild,
     util::{
-        flag::{Flag, Trace},
+        flag::{CompletionGuard, Flag},
         lock::lock,
     },
 };
@@ -29,39 +29,39 @@ use crate::{
 /// known.
 #[derive(Debug)]
 pub(super) struct Spares {
-    stocks: Mutex<HashMap<Identity, Stock>>,
+    stocks: Mutex<HashMap<Identity, SpareSet>>,
     /// Guard of which every spare holds a clone. `None` after [`Spares::close`].
-    trace: Mutex<Option<Trace>>,
+    completion: Mutex<Option<CompletionGuard>>,
     gone: Arc<Flag>,
     /// Whether the maintenance task runs.
     tended: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Stock {
+struct SpareSet {
     server: Server,
     ready: Vec<Spare>,
     /// Cloned by each task that starts a spare; its strong count is the number of starts in progress.
     coming: Arc<()>,
     /// Spares that are being started and have a budget permit.
-    arrivals: Vec<Arc<Arrival>>,
+    arrivals: Vec<Arc<StartingSpare>>,
 }
 
 /// Spare that is being started.
 #[derive(Debug)]
-struct Arrival {
+struct StartingSpare {
     /// Budget permit, until the process takes it.
-    seat: Mutex<Option<LinkPermit>>,
+    permit: Mutex<Option<LinkPermit>>,
     /// Set if a link needs the permit.
     unwanted: AtomicBool,
 }
 
-impl Arrival {
+impl StartingSpare {
     /// Ends the spare as soon as it has started. Returns whether this is the first such request.
     fn give_up(&self) -> bool {
         let first = !self.unwanted.swap(true, Ordering::Relaxed);
-        if let Some(seat) = &*lock(&self.seat) {
-            seat.leaving();
+        if let Some(permit) = &*lock(&self.permit) {
+            permit.leaving();
         }
         first
     }
@@ -70,7 +70,7 @@ impl Arrival {
 /// Process that waits to be used. On drop it is ended in the background.
 #[derive(Debug)]
 struct Spare {
-    started: Started,
+    started: StartedChild,
     born: Instant,
 }
 
@@ -80,7 +80,7 @@ impl Spare {
     }
 }
 
-impl Stock {
+impl SpareSet {
     fn missing(&self) -> usize {
         let coming = Arc::strong_count(&self.coming) - 1;
         self.server.options().warm.count.saturating_sub(self.ready.len() + coming)
@@ -93,11 +93,11 @@ impl Stock {
     }
 
     /// Removes one spare, if the owner's limit allows it.
-    fn take_for(&mut self, scope: &Scope) -> Option<Started> {
+    fn take_for(&mut self, scope: &Scope) -> Option<StartedChild> {
         let spare = self.ready.last_mut()?;
-        if let Some((owner, seat)) = scope.owner().zip(spare.started.seat_mut()) {
+        if let Some((owner, permit)) = scope.owner().zip(spare.started.permit_mut()) {
             // At the owner's own limit, the link has to wait for a permit.
-            seat.assign(owner).ok()?;
+            permit.assign(owner).ok()?;
         }
         self.ready.pop().map(|spare| spare.started)
     }
@@ -105,9 +105,9 @@ impl Stock {
 
 impl Default for Spares {
     fn default() -> Self {
-        let (trace, gone) = Trace::new();
-        let (stocks, trace) = (Mutex::default(), Mutex::new(Some(trace)));
-        Self { stocks, trace, gone, tended: AtomicBool::new(false) }
+        let (completion, gone) = CompletionGuard::new();
+        let (stocks, completion) = (Mutex::default(), Mutex::new(Some(completion)));
+        Self { stocks, completion, gone, tended: AtomicBool::new(false) }
     }
 }
 
@@ -118,7 +118,7 @@ impl Spares {
         if !server.is_process() || depends || server.options().warm.count == 0 {
             return;
         }
-        lock(&self.stocks).entry(server.configuration()).or_insert_with(|| Stock {
+        lock(&self.stocks).entry(server.configuration()).or_insert_with(|| SpareSet {
             server: server.clone(),
             ready: Vec::new(),
             coming: Arc::default(),
@@ -127,12 +127,17 @@ impl Spares {
         self.refill(links, server.configuration());
         if !self.tended.swap(true, Ordering::Relaxed) {
             let closed = links.0.closed.clone();
-            links.0.opener.runtime.spawn(tend(Arc::downgrade(&links.0), closed));
+            links.0.opener.runtime.spawn(maintain(Arc::downgrade(&links.0), closed));
         }
     }
 
     /// Takes a live spare for a link of `scope`, and starts a replacement.
-    pub(super) fn take(&self, links: &Links, server: &Server, scope: &Scope) -> Option<Started> {
+    pub(super) fn take(
+        &self,
+        links: &Links,
+        server: &Server,
+        scope: &Scope,
+    ) -> Option<StartedChild> {
         let (taken, stale) = {
             let mut stocks = lock(&self.stocks);
             let stock = stocks.get_mut(&server.configuration())?;
@@ -145,8 +150,8 @@ impl Spares {
     }
 
     /// Replaces spares that died or became too old. Returns the time until the next check.
-    fn tend(&self, links: &Links) -> Duration {
-        let mut again = SLOWEST;
+    fn maintain(&self, links: &Links) -> Duration {
+        let mut again = MAX_CHECK_INTERVAL;
         let (all, stale): (Vec<Identity>, Vec<_>) = {
             let mut stocks = lock(&self.stocks);
             let tended = stocks.iter_mut().map(|(identity, stock)| {
@@ -157,20 +162,20 @@ impl Spares {
         };
         drop(stale);
         all.into_iter().for_each(|identity| self.refill(links, identity));
-        again.max(QUICKEST)
+        again.max(MIN_CHECK_INTERVAL)
     }
 
     /// Starts the missing spares, each in the background.
     fn refill(&self, links: &Links, identity: Identity) {
-        let Some(trace) = lock(&self.trace).clone() else { return };
+        let Some(completion) = lock(&self.completion).clone() else { return };
         let coming: Vec<_> = {
             let stocks = lock(&self.stocks);
             let Some(stock) = stocks.get(&identity) else { return };
             (0..stock.missing()).map(|_| stock.coming.clone()).collect()
         };
         for coming in coming {
-            let (links, trace) = (Arc::downgrade(&links.0), trace.clone());
-            let task = Coming { links, identity, coming, trace };
+            let (links, completion) = (Arc::downgrade(&links.0), completion.clone());
+            let task = SpareStart { links, identity, coming, completion };
             if let Some(inner) = task.links.upgrade() {
                 inner.opener.runtime.spawn(task.run());
             }
@@ -199,7 +204,7 @@ impl Spares {
 
     /// Drops the spares of earlier configurations of a server.
     pub(super) fn drop_all(&self, name: &str, keep: Option<Identity>) {
-        let other = |identity: &Identity, stock: &mut Stock| {
+        let other = |identity: &Identity, stock: &mut SpareSet| {
             stock.server.name() == name && Some(*identity) != keep
         };
         let old: Vec<_> = lock(&self.stocks).extract_if(other).collect();
@@ -208,36 +213,36 @@ impl Spares {
 
     /// Drops all spares for good. The flag is raised when all are gone.
     pub(super) fn close(&self) -> Arc<Flag> {
-        let trace = lock(&self.trace).take();
+        let completion = lock(&self.completion).take();
         let all = std::mem::take(&mut *lock(&self.stocks));
-        drop((all, trace));
+        drop((all, completion));
         self.gone.clone()
     }
 }
 
 /// Shortest and longest interval between two checks of the spares.
-const QUICKEST: Duration = Duration::from_millis(50);
-const SLOWEST: Duration = Duration::from_secs(60);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Maintains the spares until the pool is closed.
-async fn tend(links: Weak<super::Inner>, closed: Arc<Flag>) {
+async fn maintain(links: Weak<super::Inner>, closed: Arc<Flag>) {
     while !closed.is_raised() {
         let Some(links) = links.upgrade().map(Links) else { return };
-        let pause = links.0.spares.tend(&links);
+        let pause = links.0.spares.maintain(&links);
         drop(links);
         let _ = tokio::time::timeout(pause, closed.wait()).await;
     }
 }
 
 /// Task that starts one spare.
-struct Coming {
+struct SpareStart {
     links: Weak<super::Inner>,
     identity: Identity,
     coming: Arc<()>,
-    trace: Trace,
+    completion: CompletionGuard,
 }
 
-impl Coming {
+impl SpareStart {
     async fn run(self) {
         let Some(inner) = self.links.upgrade() else { return };
         let Some(arrival) = self.arrive(&inner) else { return };
@@ -262,10 +267,10 @@ impl Coming {
     }
 
     /// Takes a budget permit, if one is free.
-    fn arrive(&self, inner: &super::Inner) -> Option<Arc<Arrival>> {
+    fn arrive(&self, inner: &super::Inner) -> Option<Arc<StartingSpare>> {
         let permit = inner.opener.budget.try_admit(None, Cost { process: true })?;
-        let seat = Mutex::new(Some(LinkPermit::new(permit, self.trace.clone())));
-        let arrival = Arc::new(Arrival { seat, unwanted: AtomicBool::new(false) });
+        let permit = Mutex::new(Some(LinkPermit::new(permit, self.completion.clone())));
+        let arrival = Arc::new(StartingSpare { permit, unwanted: AtomicBool::new(false) });
         let mut stocks = lock(&inner.spares.stocks);
         let stock = stocks.get_mut(&self.identity)?;
         if !Arc::ptr_eq(&stock.coming, &self.coming) {
@@ -275,12 +280,12 @@ impl Coming {
         Some(arrival)
     }
 
-    async fn start(&self, arrival: &Arc<Arrival>) -> Option<Started> {
+    async fn start(&self, arrival: &Arc<StartingSpare>) -> Option<StartedChild> {
         let inner = self.links.upgrade()?;
         let server = lock(&inner.spares.stocks).get(&self.identity)?.server.clone();
         let expansion = inner.opener.folders.expansion(&server, &Scope::Shared).await.ok()?;
         let Ok(Resolved::Stdio(launch)) = server.resolve(&expansion) else { return None };
         let arrival = arrival.clone();
-        inner.opener.start(&server, &launch, move || lock(&arrival.seat).take()).await.ok()
+        inner.opener.start(&server, &launch, move || lock(&arrival.permit).take()).await.ok()
     }
 }

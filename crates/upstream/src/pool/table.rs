@@ -11,18 +11,18 @@ use stayput_core::{Owner, SessionId};
 
 use crate::{
     Budget, Isolation, Link, LinkKey, LinkOwner, Server, Wanted,
-    pool::{pool_entry::PoolEntry, pooled_link::Pin},
-    server::link_key::{LikeKey, Sought},
+    pool::{pool_entry::PoolEntry, pooled_link::PinGuard},
+    server::link_key::{LinkKeyParts, LinkKeyRef},
     util::{flag::Flag, lock::lock},
 };
 
 /// All pool entries. The lock is held for a lookup only, never across an await.
 #[derive(Debug, Default)]
-pub(super) struct Table(Mutex<Slots>);
+pub(super) struct Table(Mutex<Entries>);
 
 #[derive(Debug, Default)]
-struct Slots {
-    slots: HashSet<ByKey>,
+struct Entries {
+    entries: HashSet<KeyedEntry>,
     /// First entry of each session. Most sessions have only one.
     sessions: HashMap<SessionId, Arc<PoolEntry>>,
     /// Further entries of a session.
@@ -35,33 +35,33 @@ struct Slots {
 
 /// Entry that is hashed and compared by its key, so that the key is stored once.
 #[derive(Debug)]
-struct ByKey(Arc<PoolEntry>);
+struct KeyedEntry(Arc<PoolEntry>);
 
-impl Borrow<LinkKey> for ByKey {
+impl Borrow<LinkKey> for KeyedEntry {
     fn borrow(&self) -> &LinkKey {
         &self.0.key
     }
 }
 
-impl<'a> Borrow<dyn LikeKey + 'a> for ByKey {
-    fn borrow(&self) -> &(dyn LikeKey + 'a) {
+impl<'a> Borrow<dyn LinkKeyParts + 'a> for KeyedEntry {
+    fn borrow(&self) -> &(dyn LinkKeyParts + 'a) {
         &self.0.key
     }
 }
 
-impl Hash for ByKey {
+impl Hash for KeyedEntry {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.key.hash(state);
     }
 }
 
-impl PartialEq for ByKey {
+impl PartialEq for KeyedEntry {
     fn eq(&self, other: &Self) -> bool {
         self.0.key == other.0.key
     }
 }
 
-impl Eq for ByKey {}
+impl Eq for KeyedEntry {}
 
 impl Table {
     /// Returns the entry for this key, or creates it. While the session ends, returns the flag to wait for.
@@ -70,19 +70,19 @@ impl Table {
         key: &LinkKey,
         server: &Server,
         budget: &Budget,
-    ) -> Result<Pin, Arc<Flag>> {
+    ) -> Result<PinGuard, Arc<Flag>> {
         let mut table = lock(&self.0);
-        if let Some(ByKey(slot)) = table.slots.get(key) {
-            return Ok(Pin::new(slot.clone()));
+        if let Some(KeyedEntry(entry)) = table.entries.get(key) {
+            return Ok(PinGuard::new(entry.clone()));
         }
         let ending = key.scope().session().and_then(|session| table.endings.get(&session));
         // A raised flag that is still present: the task that ended the session was stopped with its runtime.
         if let Some(ending) = ending.filter(|ending| !ending.is_raised()) {
             return Err(ending.clone());
         }
-        let slot = Arc::new(PoolEntry::new(key.clone(), server.clone(), budget.clone()));
-        table.insert(slot.clone());
-        Ok(Pin::new(slot))
+        let entry = Arc::new(PoolEntry::new(key.clone(), server.clone(), budget.clone()));
+        table.insert(entry.clone());
+        Ok(PinGuard::new(entry))
     }
 
     /// Adds entries for `server` as successors of entries with another configuration. Each opens when its
@@ -97,28 +97,28 @@ impl Table {
             let key = LinkKey::new(server, old.key.scope().clone());
             let Some(last) = old.legacy() else { continue };
             let mut table = lock(&self.0);
-            if !table.slots.contains(&key) {
-                let slot =
+            if !table.entries.contains(&key) {
+                let entry =
                     PoolEntry::new(key, server.clone(), budget.clone()).following(last, gone);
-                table.insert(Arc::new(slot));
+                table.insert(Arc::new(entry));
             }
         }
     }
 
     /// Registers a request of this session that has no entry yet. Its flag is raised if the session ends.
-    pub(super) fn visit(&self, session: SessionId) -> Visit<'_> {
+    pub(super) fn visit(&self, session: SessionId) -> OpenGuard<'_> {
         let over = lock(&self.0).visits.entry(session).or_default().clone();
-        Visit { table: self, session, over }
+        OpenGuard { table: self, session, over }
     }
 
     /// Finds the entry for a borrowed key.
-    pub(super) fn find(&self, sought: &Sought<'_>) -> Option<Arc<PoolEntry>> {
-        let sought: &dyn LikeKey = sought;
-        lock(&self.0).slots.get(sought).map(|slot| slot.0.clone())
+    pub(super) fn find(&self, sought: &LinkKeyRef<'_>) -> Option<Arc<PoolEntry>> {
+        let sought: &dyn LinkKeyParts = sought;
+        lock(&self.0).entries.get(sought).map(|entry| entry.0.clone())
     }
 
     pub(super) fn all(&self) -> Vec<Arc<PoolEntry>> {
-        lock(&self.0).slots.iter().map(|slot| slot.0.clone()).collect()
+        lock(&self.0).entries.iter().map(|entry| entry.0.clone()).collect()
     }
 
     /// Removes all entries of a session. New requests wait for `gone`. Also returns the flag of an earlier
@@ -132,10 +132,10 @@ impl Table {
         if let Some(over) = table.visits.remove(&session) {
             over.raise();
         }
-        let mut slots = table.more.remove(&session).unwrap_or_default();
-        slots.extend(table.sessions.remove(&session));
-        slots.iter().for_each(|slot| table.remove(slot));
-        (slots, table.endings.insert(session, gone))
+        let mut entries = table.more.remove(&session).unwrap_or_default();
+        entries.extend(table.sessions.remove(&session));
+        entries.iter().for_each(|entry| table.remove(entry));
+        (entries, table.endings.insert(session, gone))
     }
 
     /// Marks the end of a session as complete.
@@ -149,16 +149,16 @@ impl Table {
     /// Returns all entries whose key matches.
     pub(super) fn all_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<PoolEntry>> {
         let table = lock(&self.0);
-        let all = table.slots.iter().filter(|slot| which(&slot.0.key));
-        all.map(|slot| slot.0.clone()).collect()
+        let all = table.entries.iter().filter(|entry| which(&entry.0.key));
+        all.map(|entry| entry.0.clone()).collect()
     }
 
     /// Removes these entries.
-    pub(super) fn remove_all<'s>(&self, slots: impl Iterator<Item = &'s Arc<PoolEntry>>) {
+    pub(super) fn remove_all<'s>(&self, entries: impl Iterator<Item = &'s Arc<PoolEntry>>) {
         let mut table = lock(&self.0);
-        for slot in slots {
-            if table.slots.get(&slot.key).is_some_and(|known| Arc::ptr_eq(&known.0, slot)) {
-                table.remove(slot);
+        for entry in entries {
+            if table.entries.get(&entry.key).is_some_and(|known| Arc::ptr_eq(&known.0, entry)) {
+                table.remove(entry);
             }
         }
     }
@@ -166,71 +166,71 @@ impl Table {
     /// Removes all entries whose key matches.
     pub(super) fn remove_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<PoolEntry>> {
         let mut table = lock(&self.0);
-        let all = table.slots.iter().filter(|slot| which(&slot.0.key));
-        let slots: Vec<_> = all.map(|slot| slot.0.clone()).collect();
-        slots.iter().for_each(|slot| table.remove(slot));
-        slots
+        let all = table.entries.iter().filter(|entry| which(&entry.0.key));
+        let entries: Vec<_> = all.map(|entry| entry.0.clone()).collect();
+        entries.iter().for_each(|entry| table.remove(entry));
+        entries
     }
 
     /// Returns the live links to `server` of this owner, and the shared ones, that reported a changed list
     /// since their lists were last fetched. Most recently used first.
     pub(super) fn changed(&self, server: &Server, owner: &Owner) -> Vec<Link> {
-        let slots: Vec<_> = {
+        let entries: Vec<_> = {
             let table = lock(&self.0);
-            let own = table.slots.iter().map(|slot| &slot.0).filter(|slot| {
-                let key = &slot.key;
+            let own = table.entries.iter().map(|entry| &entry.0).filter(|entry| {
+                let key = &entry.key;
                 key.server() == server.name()
                     && key.configuration() == server.configuration()
                     && key.scope().owner().is_none_or(|it| it == owner)
             });
             own.cloned().collect()
         };
-        let links = slots.iter().filter_map(|slot| Some((slot.last_used(), slot.live()?.0)));
+        let links = entries.iter().filter_map(|entry| Some((entry.last_used(), entry.live()?.0)));
         let mut links: Vec<_> = links.filter(|(_, link)| link.lists_changed() > 0).collect();
         links.sort_by_key(|(used, _)| std::cmp::Reverse(*used));
         links.into_iter().map(|(_, link)| link).collect()
     }
 
     /// Returns the entries through which `place` may reach `server`, for every isolation.
-    pub(super) fn of_place(&self, server: &Server, place: &LinkOwner) -> Vec<Arc<PoolEntry>> {
+    pub(super) fn of_place(&self, server: &Server, link_owner: &LinkOwner) -> Vec<Arc<PoolEntry>> {
         let table = lock(&self.0);
         let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
-        let keys = all.map(|isolation| LinkKey::of(server, isolation, place));
-        keys.iter().filter_map(|key| Some(table.slots.get(key)?.0.clone())).collect()
+        let keys = all.map(|isolation| LinkKey::of(server, isolation, link_owner));
+        keys.iter().filter_map(|key| Some(table.entries.get(key)?.0.clone())).collect()
     }
 
     /// Ends the link that was idle for longest. Returns whether there was one.
     pub(super) fn recycle(&self, wanted: Wanted<'_>) -> bool {
         let mut idle: Vec<_> = {
             let table = lock(&self.0);
-            let fits = table.slots.iter().map(|slot| &slot.0).filter(|slot| {
-                (!wanted.process || slot.server.is_process())
-                    && (wanted.owner.is_none() || slot.key.scope().owner() == wanted.owner)
+            let fits = table.entries.iter().map(|entry| &entry.0).filter(|entry| {
+                (!wanted.process || entry.server.is_process())
+                    && (wanted.owner.is_none() || entry.key.scope().owner() == wanted.owner)
             });
             let fits = fits.cloned();
-            fits.filter_map(|slot| Some((slot.idle_since()?, slot))).collect()
+            fits.filter_map(|entry| Some((entry.idle_since()?, entry))).collect()
         };
         idle.sort_by_key(|(since, _)| *since);
         // The first one may be in use again; then try the next.
-        idle.iter().any(|(_, slot)| slot.recycle())
+        idle.iter().any(|(_, entry)| entry.recycle())
     }
 }
 
-/// Registration of a request, see [`Table::visit`].
-pub(super) struct Visit<'a> {
+/// Registration of a request, see [`Table::register`].
+pub(super) struct OpenGuard<'a> {
     table: &'a Table,
     session: SessionId,
     over: Arc<Flag>,
 }
 
-impl Visit<'_> {
+impl OpenGuard<'_> {
     /// Waits until the session ends.
     pub(super) async fn over(&self) {
         self.over.wait().await;
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         let mut table = lock(&self.table.0);
         let own = |over: &Arc<Flag>| Arc::ptr_eq(over, &self.over) && Arc::strong_count(over) <= 2;
@@ -240,24 +240,24 @@ impl Drop for Visit<'_> {
     }
 }
 
-impl Slots {
-    fn insert(&mut self, slot: Arc<PoolEntry>) {
-        if let Some(session) = slot.key.scope().session() {
+impl Entries {
+    fn insert(&mut self, entry: Arc<PoolEntry>) {
+        if let Some(session) = entry.key.scope().session() {
             match self.sessions.entry(session) {
                 Entry::Vacant(first) => {
-                    first.insert(slot.clone());
+                    first.insert(entry.clone());
                 }
-                Entry::Occupied(_) => self.more.entry(session).or_default().push(slot.clone()),
+                Entry::Occupied(_) => self.more.entry(session).or_default().push(entry.clone()),
             }
         }
-        self.slots.insert(ByKey(slot));
+        self.entries.insert(KeyedEntry(entry));
     }
 
-    fn remove(&mut self, slot: &PoolEntry) {
-        if let Some(session) = slot.key.scope().session() {
+    fn remove(&mut self, entry: &PoolEntry) {
+        if let Some(session) = entry.key.scope().session() {
             let mut more = self.more.remove(&session).unwrap_or_default();
-            more.retain(|other| other.key != slot.key);
-            if self.sessions.get(&session).is_some_and(|first| first.key == slot.key) {
+            more.retain(|other| other.key != entry.key);
+            if self.sessions.get(&session).is_some_and(|first| first.key == entry.key) {
                 match more.pop() {
                     Some(next) => self.sessions.insert(session, next),
                     None => self.sessions.remove(&session),
@@ -267,7 +267,7 @@ impl Slots {
                 self.more.insert(session, more);
             }
         }
-        self.slots.remove(&slot.key);
-        slot.take_out();
+        self.entries.remove(&entry.key);
+        entry.take_out();
     }
 }

@@ -50,9 +50,9 @@ impl Variable {
 ///
 /// `$${` stands for `${`. Any other `${…}` is plain text here: variables of the configuration file were
 /// filled in when it was read.
-pub(super) struct Template(Box<[Part]>);
+pub(super) struct Template(Box<[TemplatePart]>);
 
-pub(super) enum Part {
+pub(super) enum TemplatePart {
     Text(Box<str>),
     Value(Variable),
 }
@@ -81,9 +81,9 @@ impl Template {
                 let found = Variable::ALL.into_iter().find(|known| known.name() == name);
                 let variable = found.ok_or_else(|| unknown(name))?;
                 if !plain.is_empty() {
-                    parts.push(Part::Text(std::mem::take(&mut plain).into()));
+                    parts.push(TemplatePart::Text(std::mem::take(&mut plain).into()));
                 }
-                parts.push(Part::Value(variable));
+                parts.push(TemplatePart::Value(variable));
                 rest = after;
             } else {
                 plain.push('$');
@@ -92,12 +92,12 @@ impl Template {
         }
         plain.push_str(rest);
         if !plain.is_empty() {
-            parts.push(Part::Text(plain.into()));
+            parts.push(TemplatePart::Text(plain.into()));
         }
         Ok(Self(parts.into()))
     }
 
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[TemplatePart] {
         &self.0
     }
 
@@ -106,17 +106,17 @@ impl Template {
         if self.variables().any(Variable::is_dir) {
             return Vec::new();
         }
-        let text = |part: &Part| match part {
-            Part::Text(text) => Some(text.to_string()),
-            Part::Value(_) => None,
+        let text = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => Some(text.to_string()),
+            TemplatePart::Value(_) => None,
         };
         self.0.iter().filter_map(text).collect()
     }
 
     pub(super) fn variables(&self) -> impl Iterator<Item = Variable> + '_ {
         self.0.iter().filter_map(|part| match part {
-            Part::Value(variable) => Some(*variable),
-            Part::Text(_) => None,
+            TemplatePart::Value(variable) => Some(*variable),
+            TemplatePart::Text(_) => None,
         })
     }
 
@@ -125,8 +125,8 @@ impl Template {
         let mut filled = OsString::new();
         for part in &self.0 {
             match part {
-                Part::Text(text) => filled.push(text.as_ref()),
-                Part::Value(variable) => {
+                TemplatePart::Text(text) => filled.push(text.as_ref()),
+                TemplatePart::Value(variable) => {
                     filled.push(expansion.value(*variable).ok_or(*variable)?);
                 }
             }

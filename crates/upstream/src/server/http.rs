@@ -9,7 +9,7 @@ use url::Url;
 use super::{
     error::ServerProblem,
     expand::{Expansion, Template, Variable},
-    identity::Pieces,
+    identity::HashInput,
     provider::{HeaderAsk, HeaderProvider, ProviderError},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -111,10 +111,12 @@ impl Http {
         for (at, (name, value)) in self.headers.iter().enumerate() {
             let invalid = |_| ServerProblem::HeaderName { number: at + 1 };
             let name = HeaderName::try_from(name.as_str()).map_err(invalid)?;
-            match Use::of(&name) {
-                Use::Free => {}
-                Use::Ignored => continue,
-                Use::Taken => return Err(ServerProblem::HeaderTaken { name: name.to_string() }),
+            match HeaderSource::of(&name) {
+                HeaderSource::Free => {}
+                HeaderSource::Ignored => continue,
+                HeaderSource::Taken => {
+                    return Err(ServerProblem::HeaderTaken { name: name.to_string() });
+                }
             }
             let value = template(&header_named(&name), value)?;
             headers.retain(|(known, _)| *known != name);
@@ -161,7 +163,7 @@ fn template(what: &str, text: &str) -> Result<Template, ServerProblem> {
 
 /// Origin of a header's value.
 #[derive(PartialEq, Eq)]
-enum Use {
+enum HeaderSource {
     /// The configuration sets it.
     Free,
     /// The transport sets it. A configured value is ignored, because many files contain one.
@@ -170,7 +172,7 @@ enum Use {
     Taken,
 }
 
-impl Use {
+impl HeaderSource {
     fn of(name: &HeaderName) -> Self {
         let ignored = [header::ACCEPT, header::CONTENT_TYPE];
         let taken = [
@@ -232,7 +234,7 @@ impl HttpRecipe {
         secrets
     }
 
-    pub(super) fn hash(&self, kind: &str, pieces: &mut Pieces) {
+    pub(super) fn hash(&self, kind: &str, pieces: &mut HashInput) {
         pieces.add(kind).template(&self.url).list(self.headers.len());
         for (name, value) in &self.headers {
             pieces.add(name).template(value);
@@ -311,13 +313,13 @@ impl Endpoint {
         let mut headers = self.headers.clone();
         let Some(provider) = &self.provider else { return Ok(headers) };
         for (name, mut value) in provider.headers(ask).await? {
-            match Use::of(&name) {
-                Use::Free => {
+            match HeaderSource::of(&name) {
+                HeaderSource::Free => {
                     value.set_sensitive(true);
                     headers.insert(name, value);
                 }
-                Use::Ignored => {}
-                Use::Taken => return Err(ProviderError::taken(&name)),
+                HeaderSource::Ignored => {}
+                HeaderSource::Taken => return Err(ProviderError::taken(&name)),
             }
         }
         Ok(headers)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use stayput_core::{Digest, Owner};
 
-use super::expand::{Part, Template};
+use super::expand::{Template, TemplatePart};
 
 /// SHA-256 over every part of a configuration by which a server could distinguish two links.
 ///
@@ -54,9 +54,9 @@ impl fmt::Debug for Identity {
 /// Input of the hash. Every piece is prefixed with its length and every list with its size, so that no bytes
 /// can move from one field to the next (R017).
 #[derive(Default)]
-pub(super) struct Pieces(Vec<Vec<u8>>);
+pub(super) struct HashInput(Vec<Vec<u8>>);
 
-impl Pieces {
+impl HashInput {
     pub(super) fn add(&mut self, piece: impl AsRef<[u8]>) -> &mut Self {
         self.0.push(piece.as_ref().to_vec());
         self
@@ -79,8 +79,8 @@ impl Pieces {
         self.list(template.parts().len());
         for part in template.parts() {
             match part {
-                Part::Text(text) => self.add("text").add(text.as_bytes()),
-                Part::Value(variable) => self.add("value").add(variable.name()),
+                TemplatePart::Text(text) => self.add("text").add(text.as_bytes()),
+                TemplatePart::Value(variable) => self.add("value").add(variable.name()),
             };
         }
         self

@@ -56,11 +56,11 @@ pub enum Scope {
 impl Scope {
     /// Scope of the link of `place` under `isolation`.
     #[must_use]
-    pub fn of(isolation: Isolation, place: &LinkOwner) -> Self {
-        let owner = place.owner.clone();
+    pub fn of(isolation: Isolation, link_owner: &LinkOwner) -> Self {
+        let owner = link_owner.owner.clone();
         match isolation {
             Isolation::PerSession => {
-                Self::Session { owner, session: place.session, branch: place.branch }
+                Self::Session { owner, session: link_owner.session, branch: link_owner.branch }
             }
             Isolation::PerOwner => Self::Owner(owner),
             Isolation::Shared => Self::Shared,
@@ -125,23 +125,23 @@ impl ScopeRef<'_> {
 
 /// Borrowed key for a lookup. Every call does a lookup without cloning: reference counts shared by all
 /// threads would make their cache lines contended.
-pub(crate) struct Sought<'a> {
+pub(crate) struct LinkKeyRef<'a> {
     pub(crate) server: &'a Server,
     pub(crate) scope: ScopeRef<'a>,
 }
 
 /// Parts of a [`LinkKey`], owned or borrowed.
-pub(crate) trait LikeKey {
+pub(crate) trait LinkKeyParts {
     fn parts(&self) -> (&str, Identity, ScopeRef<'_>);
 }
 
-impl LikeKey for Sought<'_> {
+impl LinkKeyParts for LinkKeyRef<'_> {
     fn parts(&self) -> (&str, Identity, ScopeRef<'_>) {
         (self.server.name(), self.server.configuration(), self.scope)
     }
 }
 
-impl LikeKey for LinkKey {
+impl LinkKeyParts for LinkKey {
     fn parts(&self) -> (&str, Identity, ScopeRef<'_>) {
         let scope = match &self.scope {
             Scope::Session { owner, session, branch } => {
@@ -154,22 +154,22 @@ impl LikeKey for LinkKey {
     }
 }
 
-impl PartialEq for dyn LikeKey + '_ {
+impl PartialEq for dyn LinkKeyParts + '_ {
     fn eq(&self, other: &Self) -> bool {
         self.parts() == other.parts()
     }
 }
 
-impl Eq for dyn LikeKey + '_ {}
+impl Eq for dyn LinkKeyParts + '_ {}
 
-impl Hash for dyn LikeKey + '_ {
+impl Hash for dyn LinkKeyParts + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
         hash(self, state);
     }
 }
 
 /// Hashes the most distinctive parts in one piece.
-fn hash<H: Hasher>(key: &(impl LikeKey + ?Sized), state: &mut H) {
+fn hash<H: Hasher>(key: &(impl LinkKeyParts + ?Sized), state: &mut H) {
     let (_, configuration, scope) = key.parts();
     let mut piece = [0; 32];
     piece[..8].copy_from_slice(&configuration.as_bytes()[..8]);
@@ -187,8 +187,8 @@ fn hash<H: Hasher>(key: &(impl LikeKey + ?Sized), state: &mut H) {
 impl LinkKey {
     /// Key of the link of `place` to `server` under `isolation`.
     #[must_use]
-    pub fn of(server: &Server, isolation: Isolation, place: &LinkOwner) -> Self {
-        Self::new(server, Scope::of(isolation, place))
+    pub fn of(server: &Server, isolation: Isolation, link_owner: &LinkOwner) -> Self {
+        Self::new(server, Scope::of(isolation, link_owner))
     }
 
     /// Key of the link of `scope` to `server`.
@@ -231,26 +231,26 @@ mod tests {
         let (server, other) = (server("a"), server("b"));
         let (ann, bob) = (Owner::local(), Owner::anonymous());
         let session = SessionId::generate(Timestamp::from_millis(7));
-        let place = LinkOwner::new(ann.clone(), session).branch(3);
+        let link_owner = LinkOwner::new(ann.clone(), session).branch(3);
         let hasher = RandomState::new();
         for isolation in [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared] {
-            let key = LinkKey::of(&server, isolation, &place);
-            let key: &dyn LikeKey = &key;
+            let key = LinkKey::of(&server, isolation, &link_owner);
+            let key: &dyn LinkKeyParts = &key;
             let scopes = |owner, branch| match isolation {
                 Isolation::PerSession => ScopeRef::Session { owner, session, branch },
                 Isolation::PerOwner => ScopeRef::Owner(owner),
                 Isolation::Shared => ScopeRef::Shared,
             };
-            let own = Sought { server: &server, scope: scopes(&ann, 3) };
-            let own: &dyn LikeKey = &own;
+            let own = LinkKeyRef { server: &server, scope: scopes(&ann, 3) };
+            let own: &dyn LinkKeyParts = &own;
             assert!(key == own && own.parts().2.isolation() == isolation);
             assert_eq!(hasher.hash_one(key), hasher.hash_one(own));
-            let foreign: &dyn LikeKey = &Sought { server: &other, scope: scopes(&ann, 3) };
+            let foreign: &dyn LinkKeyParts = &LinkKeyRef { server: &other, scope: scopes(&ann, 3) };
             assert!(key != foreign);
             let (theirs, part) = (scopes(&bob, 3), scopes(&ann, 4));
-            let theirs: &dyn LikeKey = &Sought { server: &server, scope: theirs };
+            let theirs: &dyn LinkKeyParts = &LinkKeyRef { server: &server, scope: theirs };
             assert_eq!(key == theirs, isolation == Isolation::Shared);
-            let part: &dyn LikeKey = &Sought { server: &server, scope: part };
+            let part: &dyn LinkKeyParts = &LinkKeyRef { server: &server, scope: part };
             assert_eq!(key != part, isolation == Isolation::PerSession);
         }
     }

@@ -23,7 +23,7 @@ use stayput_wire::Era;
 use self::{
     expand::{Template, Variable},
     http::HttpRecipe,
-    identity::Pieces,
+    identity::HashInput,
     stdio::StdioRecipe,
 };
 use crate::{server::redactor::Redactor, util::lock::lock};
@@ -68,7 +68,7 @@ struct Inner {
     configuration: OnceLock<Identity>,
     redactor: OnceLock<Redactor>,
     /// Last `initialize` result, shared by links.
-    heard: Mutex<Option<Greeting>>,
+    last_initialize_result: Mutex<Option<Greeting>>,
 }
 
 enum Recipe {
@@ -244,7 +244,7 @@ impl Server {
             variables,
             configuration: OnceLock::new(),
             redactor: OnceLock::new(),
-            heard: Mutex::default(),
+            last_initialize_result: Mutex::default(),
         })))
     }
 
@@ -261,7 +261,7 @@ impl Server {
             variables: self.0.variables.clone(),
             configuration: OnceLock::new(),
             redactor: OnceLock::new(),
-            heard: Mutex::default(),
+            last_initialize_result: Mutex::default(),
         })))
     }
 
@@ -283,11 +283,11 @@ impl Server {
     }
 
     /// Returns the `initialize` result, shared with the last link that got the same.
-    pub(crate) fn heard(&self, greeting: Greeting) -> Greeting {
-        let mut heard = lock(&self.0.heard);
-        match &*heard {
+    pub(crate) fn last_initialize_result(&self, greeting: Greeting) -> Greeting {
+        let mut last_initialize_result = lock(&self.0.last_initialize_result);
+        match &*last_initialize_result {
             Some(known) if *known == greeting => known.clone(),
-            _ => heard.insert(greeting).clone(),
+            _ => last_initialize_result.insert(greeting).clone(),
         }
     }
 
@@ -375,7 +375,7 @@ impl Server {
     #[must_use]
     pub fn configuration(&self) -> Identity {
         *self.0.configuration.get_or_init(|| {
-            let mut pieces = Pieces::default();
+            let mut pieces = HashInput::default();
             match &*self.0.recipe {
                 Recipe::Stdio(recipe) => recipe.hash(&mut pieces),
                 Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
@@ -410,7 +410,7 @@ impl Server {
         if used.is_empty() {
             return self.configuration();
         }
-        let mut pieces = Pieces::default();
+        let mut pieces = HashInput::default();
         pieces.add(self.configuration().as_bytes());
         for variable in used {
             let value = expansion.value(variable);

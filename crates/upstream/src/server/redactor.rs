@@ -5,11 +5,11 @@ use std::{borrow::Cow, path::Path};
 use stayput_wire::{Raw, json};
 
 /// Replacement of a secret.
-pub(crate) const HIDDEN: &str = "[redacted]";
+pub(crate) const REDACTED: &str = "[redacted]";
 
 /// Shortest secret, in bytes. Shorter values can be guessed anyway, and redacting `true` or `info` would make
 /// texts unreadable.
-pub(crate) const SHORTEST: usize = 6;
+pub(crate) const MIN_SECRET_LENGTH: usize = 6;
 
 /// Redacts the secrets of one server in its output, because servers may repeat their configuration.
 ///
@@ -41,7 +41,7 @@ impl Redactor {
     pub(crate) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut shown = Cow::Borrowed(text);
         for secret in self.secrets.iter().filter(|secret| text.contains(&***secret)) {
-            shown = shown.replace(&**secret, HIDDEN).into();
+            shown = shown.replace(&**secret, REDACTED).into();
         }
         shown
     }
@@ -83,7 +83,7 @@ fn end_of_string(text: &str, begin: usize) -> usize {
 }
 
 fn is_secret(value: &str) -> bool {
-    value.len() >= SHORTEST && !is_path(value)
+    value.len() >= MIN_SECRET_LENGTH && !is_path(value)
 }
 
 /// Whether a value is the path of an existing file or directory, or next to one. A value that only looks like

@@ -10,7 +10,7 @@ use std::{
 use super::{
     error::ServerProblem,
     expand::{Expansion, Template, Variable},
-    identity::Pieces,
+    identity::HashInput,
 };
 
 /// Configuration of a server that communicates over stdin and stdout.
@@ -228,7 +228,7 @@ impl StdioRecipe {
         own.chain(inherited).chain(self.secrets.iter().cloned()).collect()
     }
 
-    pub(super) fn hash(&self, pieces: &mut Pieces) {
+    pub(super) fn hash(&self, pieces: &mut HashInput) {
         pieces.add("stdio").template(&self.command).list(self.args.len());
         for arg in &self.args {
             pieces.template(arg);

@@ -173,7 +173,7 @@ impl Folders {
     /// directories and keeps what it writes there. The removal continues if the future is dropped.
     pub async fn remove_session(&self, session: SessionId) -> Kept {
         let folder = self.sessions().join(session.to_string());
-        match self.put_aside(&folder) {
+        match self.move_to_trash(&folder) {
             Ok(Some(aside)) => remove::in_background(vec![aside]).await,
             Ok(None) => Kept::default(),
             Err(problem) => Kept::of(folder, problem),
@@ -189,7 +189,7 @@ impl Folders {
             if !name.ends_with(&end) {
                 continue;
             }
-            match self.put_aside(&path) {
+            match self.move_to_trash(&path) {
                 Ok(put) => aside.extend(put),
                 Err(problem) => kept.add(path, problem),
             }
@@ -212,7 +212,7 @@ impl Folders {
             if live(session) {
                 continue;
             }
-            match self.put_aside(&path) {
+            match self.move_to_trash(&path) {
                 Ok(put) => aside.extend(put),
                 Err(problem) => kept.add(path, problem),
             }
@@ -229,7 +229,7 @@ impl Folders {
     }
 
     /// Moves a directory to the trash and returns its new path. `None` if it does not exist.
-    fn put_aside(&self, from: &Path) -> io::Result<Option<PathBuf>> {
+    fn move_to_trash(&self, from: &Path) -> io::Result<Option<PathBuf>> {
         if !from.is_symlink() && !from.try_exists()? {
             return Ok(None);
         }

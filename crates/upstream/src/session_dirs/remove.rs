@@ -78,11 +78,11 @@ pub(super) fn now(folder: &Path) {
 }
 
 /// Attempts to remove a directory: a process that is about to exit may still write into it.
-const ATTEMPTS: usize = 3;
+const REMOVE_ATTEMPTS: usize = 3;
 
 fn remove(folder: &Path) -> io::Result<()> {
     let mut last = Ok(());
-    for _ in 0..ATTEMPTS {
+    for _ in 0..REMOVE_ATTEMPTS {
         last = match fs::remove_dir_all(folder) {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,

@@ -39,22 +39,22 @@ impl Flag {
 /// Drop guard with clones. When the last clone is dropped, its flag is raised. Every part of an operation
 /// holds a clone, so that the flag also reports the end of an aborted operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Trace(
-    #[allow(dead_code, reason = "it does its work when it is dropped")] Arc<Last>,
+pub(crate) struct CompletionGuard(
+    #[allow(dead_code, reason = "it does its work when it is dropped")] Arc<LastClone>,
 );
 
 #[derive(Debug)]
-struct Last(Arc<Flag>);
+struct LastClone(Arc<Flag>);
 
-impl Trace {
+impl CompletionGuard {
     /// Creates a guard and the flag that is raised when all clones are dropped.
     pub(crate) fn new() -> (Self, Arc<Flag>) {
         let gone = Arc::new(Flag::default());
-        (Self(Arc::new(Last(gone.clone()))), gone)
+        (Self(Arc::new(LastClone(gone.clone()))), gone)
     }
 }
 
-impl Drop for Last {
+impl Drop for LastClone {
     fn drop(&mut self) {
         self.0.raise();
     }

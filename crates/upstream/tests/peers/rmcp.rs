@@ -48,7 +48,7 @@ async fn rmcp_works_as_legacy_server() {
         let link = open(&links, &server, place).await;
         let generation = link.generation();
         let error = try_call(&link, "test_simple_text", "{}").await.unwrap_err();
-        assert_eq!(error.loss().unwrap().reason(), LossReason::Verdict, "{error}");
+        assert_eq!(error.loss().unwrap().reason(), LossReason::SessionUnknown, "{error}");
         assert!(!error.delivery().may_have_run(), "{error}");
         drop(link);
         let again = open(&links, &server, place).await;

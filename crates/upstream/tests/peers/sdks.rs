@@ -91,12 +91,12 @@ async fn counts_over_http(peer: Peer) {
     let link = open(&links, &server, &ann).await;
     let generation = link.generation();
     let error = try_call(&link, "count", "{}").await.unwrap_err();
-    assert_eq!(error.loss().unwrap().reason(), LossReason::Verdict, "{error}");
+    assert_eq!(error.loss().unwrap().reason(), LossReason::SessionUnknown, "{error}");
     assert!(!error.delivery().may_have_run(), "{error}");
     drop(link);
     let again = open(&links, &server, &ann).await;
     assert_eq!(again.generation(), generation.next());
-    assert_eq!(again.loss().unwrap().reason(), LossReason::Verdict);
+    assert_eq!(again.loss().unwrap().reason(), LossReason::SessionUnknown);
     drop(again);
     counts(&links, &server, &ann, 1..3).await;
     close(&links).await;

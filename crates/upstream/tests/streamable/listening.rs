@@ -132,10 +132,10 @@ async fn unknown_session_on_the_stream_is_a_loss() {
     http.script(&once("GET", &status(404, ""))).await;
     let mut listener = listen(&link).await;
     let loss = tokio::time::timeout(LONG, link.over()).await.unwrap();
-    assert_eq!(loss.reason(), LossReason::Verdict);
+    assert_eq!(loss.reason(), LossReason::SessionUnknown);
     let end = tokio::time::timeout(LONG, listener.next()).await.unwrap();
     let Some(Incoming::Answer(Err(error))) = end else { panic!("{end:?}") };
-    assert_eq!(error.loss().unwrap().reason(), LossReason::Verdict);
+    assert_eq!(error.loss().unwrap().reason(), LossReason::SessionUnknown);
     close(&links).await;
 }
 

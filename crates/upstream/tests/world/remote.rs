@@ -64,7 +64,7 @@ pub(crate) fn error(code: i64, message: &str) -> String {
 /// Asserts that the server reported the session as unknown, with this certainty of delivery.
 pub(crate) fn assert_verdict(error: &CallError, delivery: Delivery, what: &str) {
     let loss = error.loss().unwrap_or_else(|| panic!("{what}: {error:?}"));
-    assert_eq!(loss.reason(), LossReason::Verdict, "{what}");
+    assert_eq!(loss.reason(), LossReason::SessionUnknown, "{what}");
     assert_eq!(error.delivery(), delivery, "{what}");
 }
 

@@ -218,7 +218,7 @@ mod tests {
         let ends = [EndReason::Closed, EndReason::Idle, EndReason::Age, EndReason::Evicted];
         assert!(ends.iter().all(|reason| ENDED.contains(&reason.as_str())));
         for reason in [
-            LossReason::Verdict,
+            LossReason::SessionUnknown,
             LossReason::Disconnected,
             LossReason::Released,
             LossReason::Evicted,

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-use super::{Core, Flight, prepare::Prepared};
+use super::{Core, PendingCall, prepare::Prepared};
 use crate::{
     CallError, LossReason,
     link::transport::{sse::Sse, stdio::Stdio, streamable::Streamable},
@@ -39,11 +39,16 @@ impl LinkTransport {
     }
 
     /// Sends a request that is already in the table of pending calls.
-    pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, prepared: Prepared) {
+    pub(crate) fn request(
+        &self,
+        core: &Arc<Core>,
+        pending_call: &Arc<PendingCall>,
+        prepared: Prepared,
+    ) {
         match self {
-            Self::Stdio(stdio) => stdio.send(Some(flight.number), prepared.text),
-            Self::Streamable(http) => http.request(core, flight, prepared),
-            Self::Sse(sse) => sse.request(core, flight, prepared.text),
+            Self::Stdio(stdio) => stdio.send(Some(pending_call.number), prepared.text),
+            Self::Streamable(http) => http.request(core, pending_call, prepared),
+            Self::Sse(sse) => sse.request(core, pending_call, prepared.text),
         }
     }
 
@@ -77,9 +82,9 @@ impl LinkTransport {
     }
 
     /// The server does not know the session any more.
-    pub(crate) fn condemned(&self, core: &Arc<Core>) {
+    pub(crate) fn on_session_unknown(&self, core: &Arc<Core>) {
         match self {
-            Self::Streamable(http) => http.condemned(core),
+            Self::Streamable(http) => http.on_session_unknown(core),
             // The reader of the stream handles it. A child process gives no such answer.
             Self::Sse(_) | Self::Stdio(_) => {}
         }
@@ -154,11 +159,11 @@ impl LinkTransport {
     }
 
     /// Starts to end the transport. `Core::gone` is raised when it is done.
-    pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
+    pub(crate) fn begin_close(&self, core: &Arc<Core>, reason: LossReason) {
         match self {
-            Self::Stdio(stdio) => stdio.shut(core, reason),
-            Self::Streamable(http) => http.shut(core, reason),
-            Self::Sse(sse) => sse.shut(core, reason),
+            Self::Stdio(stdio) => stdio.begin_close(core, reason),
+            Self::Streamable(http) => http.begin_close(core, reason),
+            Self::Sse(sse) => sse.begin_close(core, reason),
         }
     }
 }

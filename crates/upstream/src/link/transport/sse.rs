@@ -20,8 +20,10 @@ use tokio::{sync::Notify, task::AbortHandle, time::sleep_until};
 use crate::{
     CallError, Delivery, Loss, LossReason,
     link::{
-        Core, Flight, LinkTransport, Via,
-        transport::streamable::{Ask, Wire, condemned, of_http, unauthorized},
+        Core, LinkTransport, MessageSource, PendingCall,
+        transport::streamable::{
+            LinkRoute, RequestParts, of_http, session_unknown_grace, unauthorized,
+        },
     },
     loss::session_unknown,
     util::lock::lock,
@@ -29,7 +31,7 @@ use crate::{
 
 /// Sending side of HTTP+SSE.
 pub(crate) struct Sse {
-    wire: Wire,
+    wire: LinkRoute,
     /// URL that messages are posted to, named by the server on the stream.
     endpoint: Target,
     /// Task that reads the stream.
@@ -44,9 +46,9 @@ pub(crate) struct Stream {
 }
 
 /// Opens the stream and waits for the `endpoint` event, which names the URL for messages.
-pub(crate) async fn connect(wire: Wire) -> Result<(Sse, Stream), CallError> {
+pub(crate) async fn connect(wire: LinkRoute) -> Result<(Sse, Stream), CallError> {
     let accept = (http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM));
-    let ask = Ask {
+    let ask = RequestParts {
         method: Method::GET,
         target: &wire.target,
         headers: vec![accept],
@@ -102,15 +104,15 @@ impl Sse {
         *lock(&sse.ear) = Some(task.abort_handle());
     }
 
-    pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, text: Bytes) {
-        let (task, number) = (core.clone(), flight.number);
+    pub(crate) fn request(&self, core: &Arc<Core>, pending_call: &Arc<PendingCall>, text: Bytes) {
+        let (task, number) = (core.clone(), pending_call.number);
         let posting = core.runtime().spawn(async move {
             let LinkTransport::Sse(sse) = &task.carrier else { return };
             if let Err(error) = sse.post(&task, text).await {
                 task.fail(number, error);
             }
         });
-        core.driven(flight, posting.abort_handle());
+        core.driven(pending_call, posting.abort_handle());
     }
 
     pub(crate) fn message(&self, core: &Arc<Core>, text: Bytes) {
@@ -127,7 +129,7 @@ impl Sse {
     /// Posts a message and waits until the server has it.
     pub(crate) async fn post(&self, core: &Arc<Core>, text: Bytes) -> Result<(), CallError> {
         let json = (http::header::CONTENT_TYPE, HeaderValue::from_static(header::JSON));
-        let ask = Ask {
+        let ask = RequestParts {
             method: Method::POST,
             target: &self.endpoint,
             headers: vec![json],
@@ -137,16 +139,16 @@ impl Sse {
         };
         let response = self.wire.send(&ask).await?;
         let (status, headers) = (response.status, response.headers);
-        let body = response.body.collect(session_unknown::LOOKED_AT).await.unwrap_or_default();
+        let body = response.body.collect(session_unknown::MAX_ERROR_BODY).await.unwrap_or_default();
         if status.is_success() {
             return Ok(());
         }
         match session_unknown::of_status(status.as_u16(), &body, true) {
-            session_unknown::Verdict::SessionGone => {
-                let loss = core.condemn(&format!("HTTP status {}", status.as_u16()));
+            session_unknown::ErrorMeaning::SessionGone => {
+                let loss = core.end_unknown_session(&format!("HTTP status {}", status.as_u16()));
                 Err(CallError::Lost { loss, delivery: Delivery::Refused })
             }
-            session_unknown::Verdict::Unauthorized => Err(unauthorized(status, &headers)),
+            session_unknown::ErrorMeaning::Unauthorized => Err(unauthorized(status, &headers)),
             _ => {
                 let what = format!("the server answered with HTTP status {}", status.as_u16());
                 let delivery =
@@ -160,7 +162,7 @@ impl Sse {
         self.rearm.notify_one();
     }
 
-    pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
+    pub(crate) fn begin_close(&self, core: &Arc<Core>, reason: LossReason) {
         let open = core.close(Loss::new(reason, ""), &|_| false);
         // If the server has dropped the session, the reader waits for the responses to the other calls and ends
         // by itself.
@@ -176,8 +178,8 @@ impl Sse {
 /// Reads the stream. The link ends with it.
 async fn hear(core: Arc<Core>, mut stream: Stream) {
     let LinkTransport::Sse(sse) = &core.carrier else { return };
-    let condemned = condemned(&core);
-    tokio::pin!(condemned);
+    let on_session_unknown = session_unknown_grace(&core);
+    tokio::pin!(on_session_unknown);
     loop {
         let armed = lock(&core.pending).armed();
         let timer = async {
@@ -188,12 +190,12 @@ async fn hear(core: Arc<Core>, mut stream: Stream) {
         };
         tokio::select! {
             chunk = stream.body.chunk() => match chunk {
-                Ok(Some(chunk)) => take_in(&core, &mut stream.events, &chunk),
+                Ok(Some(chunk)) => receive_bytes(&core, &mut stream.events, &chunk),
                 Ok(None) | Err(_) => break,
             },
             () = timer => core.expire(),
             () = sse.rearm.notified() => {}
-            () = &mut condemned => break,
+            () = &mut on_session_unknown => break,
         }
     }
     core.close(Loss::new(LossReason::Disconnected, ""), &|_| false);
@@ -204,12 +206,12 @@ async fn hear(core: Arc<Core>, mut stream: Stream) {
     core.vanish();
 }
 
-fn take_in(core: &Arc<Core>, events: &mut Decoder, chunk: &[u8]) {
+fn receive_bytes(core: &Arc<Core>, events: &mut Decoder, chunk: &[u8]) {
     let mut rest = chunk;
     while let Some(event) = events.next_event(&mut rest) {
         match event {
             Ok(event) => {
-                core.receive(event.data(), Via::Link);
+                core.receive(event.data(), MessageSource::Link);
             }
             Err(error) => core.fail_all(&CallError::TooLarge { limit: error.limit() }),
         }

@@ -1,6 +1,6 @@
 //! Cache of server profiles. Each is learned once.
 
-mod learned;
+mod profile_entry;
 
 use std::{
     collections::HashMap,
@@ -13,51 +13,51 @@ use std::{
 
 use stayput_core::{Owner, SessionId};
 
-use self::learned::{Entered, Learned};
+use self::profile_entry::{ProfileEntry, ProfileStep};
 use crate::{
     Cost, EraChoice, Hello, Identity, Isolation, Link, LinkOpenError, Links, LossReason, Profile,
     Scope, Server, Way,
     budget::link_permit::LinkPermit,
     open::{
-        handshake::Refusal,
-        opener::{Opener, Plan},
+        handshake::HandshakeError,
+        opener::{OpenRequest, Opener},
     },
     util::{
-        flag::{Flag, Trace},
+        flag::{CompletionGuard, Flag},
         lock::lock,
     },
 };
 
 /// Timeout for lists that are fetched again, because other requests wait for them.
-const RELEARNING: Duration = Duration::from_secs(4);
+const RELEARN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Number of per-owner lists above which unused ones are dropped.
 const MAX_CACHED_OWNERS: usize = 4096;
 
 /// Number of distinct client capabilities for which one server is probed. Further clients get a known profile.
-const KINDS: usize = 32;
+const MAX_PROBED_CAPABILITIES: usize = 32;
 
 /// Profiles of all servers, by configuration, credentials and era order: a server that speaks both eras can
 /// have two profiles.
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
-    learned: Mutex<HashMap<Identity, Arc<Learned>>>,
+    learned: Mutex<HashMap<Identity, Arc<ProfileEntry>>>,
     /// Further identities of a server: one per set of declared client capabilities.
     kinds: Mutex<HashMap<Identity, Vec<Identity>>>,
     /// Lists that were fetched again on links of one owner. Other owners must not see them, even with the
     /// same credentials (E23).
-    changed: Mutex<HashMap<Identity, Arc<Learned>>>,
+    changed: Mutex<HashMap<Identity, Arc<ProfileEntry>>>,
     closed: AtomicBool,
 }
 
 /// Identity of a profile and the owner that requests it. No owner where all owners see the same.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whose<'a> {
+pub(crate) struct ProfileKey<'a> {
     pub(crate) identity: Identity,
     pub(crate) owner: Option<&'a Owner>,
 }
 
-impl From<Identity> for Whose<'_> {
+impl From<Identity> for ProfileKey<'_> {
     fn from(identity: Identity) -> Self {
         Self { identity, owner: None }
     }
@@ -65,30 +65,30 @@ impl From<Identity> for Whose<'_> {
 
 /// Request for a profile, with the scope whose credentials are used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct ProfileRequest<'a> {
     pub(crate) links: &'a Links,
     pub(crate) server: &'a Server,
     pub(crate) scope: &'a Scope,
 }
 
 impl Profiles {
-    fn place(&self, identity: Identity) -> Arc<Learned> {
+    fn place(&self, identity: Identity) -> Arc<ProfileEntry> {
         lock(&self.learned).entry(identity).or_default().clone()
     }
 
     /// Returns the cache entry for lists of this owner.
-    fn own(&self, whose: Whose<'_>) -> Arc<Learned> {
-        let Some(owner) = whose.owner else { return self.place(whose.identity) };
+    fn own(&self, profile_key: ProfileKey<'_>) -> Arc<ProfileEntry> {
+        let Some(owner) = profile_key.owner else { return self.place(profile_key.identity) };
         let mut changed = lock(&self.changed);
         if changed.len() >= MAX_CACHED_OWNERS {
             changed.retain(|_, own| Arc::strong_count(own) > 1);
         }
-        changed.entry(whose.identity.seen_by(owner)).or_default().clone()
+        changed.entry(profile_key.identity.seen_by(owner)).or_default().clone()
     }
 
     /// Returns the cached profile.
-    pub(crate) fn known<'a>(&self, whose: impl Into<Whose<'a>>) -> Option<Arc<Profile>> {
-        let Whose { identity, owner } = whose.into();
+    pub(crate) fn known<'a>(&self, profile_key: impl Into<ProfileKey<'a>>) -> Option<Arc<Profile>> {
+        let ProfileKey { identity, owner } = profile_key.into();
         let own = owner.and_then(|owner| {
             let changed = lock(&self.changed);
             changed.get(&identity.seen_by(owner)).cloned()
@@ -97,15 +97,15 @@ impl Profiles {
     }
 
     /// Returns the key for this owner. Lists from shared links apply to all owners.
-    pub(crate) fn whose<'a>(
+    pub(crate) fn profile_key<'a>(
         &self,
         server: &Server,
         identity: Identity,
         owner: &'a Owner,
-    ) -> Whose<'a> {
+    ) -> ProfileKey<'a> {
         let known = self.any(identity).map(|known| server.isolation(known.way().era()));
         let owner = (known != Some(Isolation::Shared)).then_some(owner);
-        Whose { identity, owner }
+        ProfileKey { identity, owner }
     }
 
     /// Stores a profile that was learned earlier or in another process.
@@ -115,9 +115,12 @@ impl Profiles {
 
     /// Returns the cached profile, or learns it on a temporary link. Concurrent requests wait for the same
     /// link, which has the scope of the first one. A cancelled request does not cancel the others.
-    pub(crate) async fn get(&self, asker: Asker<'_>) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+    pub(crate) async fn get(
+        &self,
+        asker: ProfileRequest<'_>,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let identity = asker.identity().await?;
-        if let Some(known) = self.known(Whose { identity, owner: asker.scope.owner() }) {
+        if let Some(known) = self.known(ProfileKey { identity, owner: asker.scope.owner() }) {
             return Ok(known);
         }
         self.learned(asker, identity, Hello::default()).await
@@ -126,7 +129,7 @@ impl Profiles {
     /// Returns the profile for a client with these capabilities: some servers list more tools for such clients.
     pub(crate) async fn get_for(
         &self,
-        asker: Asker<'_>,
+        asker: ProfileRequest<'_>,
         hello: &Hello,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let identity = asker.identity().await?;
@@ -154,7 +157,7 @@ impl Profiles {
     /// Returns any profile of the server, because transport and era are the same for all clients.
     pub(crate) async fn spoken(
         &self,
-        asker: Asker<'_>,
+        asker: ProfileRequest<'_>,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let identity = asker.identity().await?;
         match self.any(identity) {
@@ -172,44 +175,46 @@ impl Profiles {
     /// Whether the server is probed for one more set of client capabilities.
     fn admits(&self, identity: Identity, kind: Identity) -> bool {
         let kinds = lock(&self.kinds);
-        kinds.get(&identity).is_none_or(|kinds| kinds.len() < KINDS || kinds.contains(&kind))
+        kinds
+            .get(&identity)
+            .is_none_or(|kinds| kinds.len() < MAX_PROBED_CAPABILITIES || kinds.contains(&kind))
     }
 
     async fn learned(
         &self,
-        asker: Asker<'_>,
+        asker: ProfileRequest<'_>,
         identity: Identity,
         hello: Hello,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
-        let Asker { links, server, scope } = asker;
+        let ProfileRequest { links, server, scope } = asker;
         let opener = links.opener();
-        let place = self.place(identity);
+        let entry = self.place(identity);
         let mut waited = None;
         loop {
             if self.closed.load(Ordering::SeqCst) {
                 return Err(Arc::new(ended(server)));
             }
-            let changed = place.changed();
+            let changed = entry.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match place.enter(waited, server, scope) {
-                Entered::Known(profile) => return Ok(profile),
-                Entered::Failed(error) => return Err(error),
-                Entered::Wait(attempt) => waited = Some(attempt),
-                Entered::Learn(attempt, trace) => {
+            match entry.enter(waited, server, scope) {
+                ProfileStep::Known(profile) => return Ok(profile),
+                ProfileStep::Failed(error) => return Err(error),
+                ProfileStep::Wait(attempt) => waited = Some(attempt),
+                ProfileStep::Learn(attempt, completion) => {
                     waited = Some(attempt);
-                    let lesson = Lesson {
-                        place: place.clone(),
+                    let lesson = LearnTask {
+                        entry: entry.clone(),
                         attempt,
                         links: links.clone(),
                         opener: opener.clone(),
                         server: server.clone(),
                         scope: scope.clone(),
                         hello: hello.clone(),
-                        trace,
+                        completion,
                     };
                     let task = opener.runtime.spawn(lesson.run());
-                    place.learning(attempt, task.abort_handle());
+                    entry.learning(attempt, task.abort_handle());
                 }
             }
             changed.await;
@@ -218,31 +223,35 @@ impl Profiles {
 
     /// Fetches the lists again on a link whose server reported a change, or if a list is missing. Concurrent
     /// requests wait for the same answers.
-    pub(crate) async fn relearn(&self, whose: Whose<'_>, link: &Link) -> Option<Arc<Profile>> {
-        let place = self.own(whose);
-        let _one = place.relearning.lock().await;
-        self.relearn_alone(whose, &place, link).await
+    pub(crate) async fn relearn(
+        &self,
+        profile_key: ProfileKey<'_>,
+        link: &Link,
+    ) -> Option<Arc<Profile>> {
+        let entry = self.own(profile_key);
+        let _one = entry.relearning.lock().await;
+        self.relearn_alone(profile_key, &entry, link).await
     }
 
     async fn relearn_alone(
         &self,
-        whose: Whose<'_>,
-        place: &Learned,
+        profile_key: ProfileKey<'_>,
+        entry: &ProfileEntry,
         link: &Link,
     ) -> Option<Arc<Profile>> {
-        let known = place.known().or_else(|| self.known(whose))?;
+        let known = entry.known().or_else(|| self.known(profile_key))?;
         let changes = link.lists_changed();
         if changes == 0 && known.is_whole() {
             return Some(known);
         }
         // Marked as fetched even on a timeout, so that a silent server is not result again before its next change.
-        let result = tokio::time::timeout(RELEARNING, known.relearned(link)).await;
+        let result = tokio::time::timeout(RELEARN_TIMEOUT, known.relearned(link)).await;
         link.lists_learned(changes);
         let Ok(profile) = result else { return Some(known) };
         let profile = Arc::new(profile);
-        place.set(profile.clone());
+        entry.set(profile.clone());
         // Profiles for other client capabilities may differ and are dropped.
-        let kinds = lock(&self.kinds).get(&whose.identity).cloned().unwrap_or_default();
+        let kinds = lock(&self.kinds).get(&profile_key.identity).cloned().unwrap_or_default();
         kinds.into_iter().for_each(|kind| self.place(kind).forget());
         Some(profile)
     }
@@ -252,20 +261,20 @@ impl Profiles {
     /// did not grow.
     pub(crate) async fn current(
         &self,
-        whose: Whose<'_>,
+        profile_key: ProfileKey<'_>,
         changes: u64,
         links: impl FnOnce() -> Vec<Link>,
     ) -> Option<Arc<Profile>> {
         if changes == 0 {
-            return self.known(whose);
+            return self.known(profile_key);
         }
-        let place = self.own(whose);
-        if place.looked.load(Ordering::Acquire) >= changes {
-            return self.known(whose);
+        let entry = self.own(profile_key);
+        if entry.looked.load(Ordering::Acquire) >= changes {
+            return self.known(profile_key);
         }
-        let _one = place.relearning.lock().await;
-        let known = self.known(whose)?;
-        if place.looked.load(Ordering::Acquire) >= changes {
+        let _one = entry.relearning.lock().await;
+        let known = self.known(profile_key)?;
+        if entry.looked.load(Ordering::Acquire) >= changes {
             return Some(known);
         }
         let links = links();
@@ -273,14 +282,14 @@ impl Profiles {
             None => Some(known),
             Some((first, others)) => {
                 let counts: Vec<u64> = others.iter().map(|link| link.lists_changed()).collect();
-                let profile = self.relearn_alone(whose, &place, first).await;
+                let profile = self.relearn_alone(profile_key, &entry, first).await;
                 // Mark the changes on the other links as fetched: a session that has such a link can fetch
                 // there, and for all others one link is as good as another.
                 others.iter().zip(counts).for_each(|(link, count)| link.lists_learned(count));
                 profile
             }
         };
-        place.looked.store(changes, Ordering::Release);
+        entry.looked.store(changes, Ordering::Release);
         profile
     }
 
@@ -302,42 +311,42 @@ impl Profiles {
     }
 }
 
-impl Asker<'_> {
+impl ProfileRequest<'_> {
     async fn identity(self) -> Result<Identity, LinkOpenError> {
         self.links.opener().profile_identity(self.server, self.scope).await
     }
 }
 
 /// One attempt to learn a profile.
-struct Lesson {
-    place: Arc<Learned>,
+struct LearnTask {
+    entry: Arc<ProfileEntry>,
     attempt: u64,
     links: Links,
     opener: Arc<Opener>,
     server: Server,
     scope: Scope,
     hello: Hello,
-    trace: Trace,
+    completion: CompletionGuard,
 }
 
-impl Lesson {
+impl LearnTask {
     async fn run(self) {
         let learned = self.learn().await;
-        self.place.done(self.attempt, learned);
+        self.entry.done(self.attempt, learned);
     }
 
     async fn learn(&self) -> Result<Profile, LinkOpenError> {
         let server = &self.server;
-        let plan = Plan { server, scope: &self.scope, hello: &self.hello };
+        let plan = OpenRequest { server, scope: &self.scope, hello: &self.hello };
         let mut first = None;
         let mut ways = ways(server).iter().copied().filter(|way| fits(server, *way)).peekable();
         while let Some(way) = ways.next() {
-            let seat = self.seat().await?;
+            let permit = self.permit().await?;
             let timeouts = server.options().timeouts;
             // The last way to try gets the longer timeout, for servers that start slowly.
             let other = way == Way::Modern && ways.peek().is_some();
             let limit = if other { timeouts.probe } else { timeouts.open };
-            match self.opener.discover(plan, way, seat, limit).await {
+            match self.opener.discover(plan, way, permit, limit).await {
                 Ok(link) => {
                     let mut profile = Profile::new(way, link.greeting().clone());
                     profile.learn_lists(&link).await;
@@ -347,26 +356,26 @@ impl Lesson {
                     return Ok(profile);
                 }
                 // The first refusal is the most informative one.
-                Err(Refusal::OtherEra(error)) => {
+                Err(HandshakeError::OtherEra(error)) => {
                     first.get_or_insert(error);
                 }
-                Err(Refusal::Failed(error)) => return Err(first.unwrap_or(error)),
+                Err(HandshakeError::Failed(error)) => return Err(first.unwrap_or(error)),
             }
         }
         Err(first.unwrap_or_else(|| ended(server)))
     }
 
-    async fn seat(&self) -> Result<LinkPermit, LinkOpenError> {
+    async fn permit(&self) -> Result<LinkPermit, LinkOpenError> {
         let cost = Cost { process: self.server.is_process() };
         let permit = self.opener.budget.admit(self.scope.owner(), cost, &self.links).await?;
-        Ok(LinkPermit::new(permit, self.trace.clone()))
+        Ok(LinkPermit::new(permit, self.completion.clone()))
     }
 }
 
-impl Drop for Lesson {
+impl Drop for LearnTask {
     /// Completes the attempt if the task was aborted or panicked, so that its waiters are woken.
     fn drop(&mut self) {
-        self.place.done(self.attempt, Err(ended(&self.server)));
+        self.entry.done(self.attempt, Err(ended(&self.server)));
     }
 }
 
@@ -384,7 +393,7 @@ fn ways(server: &Server) -> &'static [Way] {
 }
 
 /// Whether the server is ever used in this way.
-pub(crate) fn suits(server: &Server, way: Way) -> bool {
+pub(crate) fn is_allowed(server: &Server, way: Way) -> bool {
     ways(server).contains(&way) && fits(server, way)
 }
 

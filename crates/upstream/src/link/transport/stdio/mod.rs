@@ -35,7 +35,7 @@ pub(crate) struct Stdio {
     /// Notified when the outbox has space again.
     room: Notify,
     /// Reason of the shutdown, set by the first caller. Every path that notices the end reports this reason.
-    shut: OnceLock<LossReason>,
+    begin_close: OnceLock<LossReason>,
     tail: StderrTail,
     child: Arc<Child>,
 }
@@ -92,8 +92,8 @@ impl Stdio {
     }
 
     /// Closes the child's input; the task ends the child.
-    pub(crate) fn shut(&self, core: &Core, reason: LossReason) {
-        let reason = *self.shut.get_or_init(|| reason);
+    pub(crate) fn begin_close(&self, core: &Core, reason: LossReason) {
+        let reason = *self.begin_close.get_or_init(|| reason);
         self.close(core, Loss::new(reason, ""));
         self.wake();
     }
@@ -111,7 +111,7 @@ impl Stdio {
     }
 
     fn is_shut(&self) -> bool {
-        self.shut.get().is_some()
+        self.begin_close.get().is_some()
     }
 
     pub(crate) fn memory(&self) -> Option<u64> {

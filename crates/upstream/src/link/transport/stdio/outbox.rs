@@ -13,27 +13,27 @@ use bytes::{Buf as _, Bytes};
 use tokio::net::unix::pipe::Sender;
 
 /// Number of waiting bytes above which callers wait.
-const FULL: usize = 4 << 20;
+const WAIT_ABOVE: usize = 4 << 20;
 
 /// Number of waiting bytes above which messages without a waiting caller are dropped: a child that keeps
 /// sending requests and does not read the responses must not cost more memory than that.
-const TOO_FULL: usize = 4 * FULL;
+const DROP_ABOVE: usize = 4 * WAIT_ABOVE;
 
 /// Maximum number of messages in one write.
-const AT_ONCE: usize = 64;
+const MAX_MESSAGES_PER_WRITE: usize = 64;
 
 /// Writes whole messages one after the other, whichever task sends them and whichever caller is cancelled
 /// meanwhile.
 pub(super) struct Outbox {
     /// Input of the child; `None` once it is closed.
     pipe: Option<Arc<Sender>>,
-    queue: VecDeque<Item>,
+    queue: VecDeque<QueuedMessage>,
     load: Load,
     /// Whether messages are held back, so that they go out together with those that follow.
     corked: bool,
 }
 
-struct Item {
+struct QueuedMessage {
     number: Option<u64>,
     rest: Bytes,
     /// Whether some of it is written: then it must be written to its end.
@@ -54,10 +54,10 @@ impl Outbox {
     /// Writes as much as the pipe takes at once. Returns whether the task has to write the rest.
     pub(super) fn send(&mut self, number: Option<u64>, text: Bytes) -> bool {
         let Some(pipe) = &self.pipe else { return false };
-        if number.is_none() && self.load.bytes() > TOO_FULL {
+        if number.is_none() && self.load.bytes() > DROP_ABOVE {
             return false;
         }
-        let mut item = Item { number, rest: text, begun: false };
+        let mut item = QueuedMessage { number, rest: text, begun: false };
         // Writes without the readiness that tokio remembers: a pipe nearly always takes a message, and one that
         // does not returns an error.
         let write = |rest: &[u8]| rustix::io::write(pipe, rest).map_err(io::Error::from);
@@ -96,8 +96,8 @@ impl Outbox {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.clone() else { return Ok(()) };
         while !self.queue.is_empty() {
-            let mut parts = [IoSlice::new(&[]); AT_ONCE];
-            let count = self.queue.len().min(AT_ONCE);
+            let mut parts = [IoSlice::new(&[]); MAX_MESSAGES_PER_WRITE];
+            let count = self.queue.len().min(MAX_MESSAGES_PER_WRITE);
             for (part, item) in parts.iter_mut().zip(&self.queue) {
                 *part = IoSlice::new(&item.rest);
             }
@@ -150,7 +150,7 @@ pub(super) struct Load(Arc<AtomicUsize>);
 
 impl Load {
     pub(super) fn is_full(&self) -> bool {
-        self.bytes() > FULL
+        self.bytes() > WAIT_ABOVE
     }
 
     fn bytes(&self) -> usize {
@@ -166,7 +166,7 @@ impl Load {
     }
 }
 
-impl Item {
+impl QueuedMessage {
     /// Writes as much as the pipe takes. The rest stays.
     fn write(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
         while !self.rest.is_empty() {

@@ -23,15 +23,15 @@ use tokio::{
 use super::{Outbox, Stdio};
 use crate::{
     CallError, Loss, LossReason,
-    link::{Core, LinkTransport, Via},
+    link::{Core, LinkTransport, MessageSource},
     util::lock::lock,
 };
 
 /// Number of reads of a pipe before other tasks get their turn.
-const TURNS: usize = 16;
+const READS_PER_TURN: usize = 16;
 
 /// Time to wait for the exit status of a child that closed its output.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
 thread_local! {
     /// Buffer for reads. One for all links of a thread: an idle link has none.
@@ -73,7 +73,7 @@ impl Pump {
             outbox: Mutex::new(outbox),
             task: Mutex::default(),
             room: Notify::new(),
-            shut: OnceLock::new(),
+            begin_close: OnceLock::new(),
             tail: StderrTail::default(),
             child: child.clone(),
         };
@@ -105,15 +105,18 @@ impl Pump {
     }
 
     /// Fails the waiting calls with the reason, and ends the child.
-    async fn part(mut self, end: End, grace: Grace) {
-        let (closed_output, shut) = (matches!(end, End::Output), matches!(end, End::Shut));
+    async fn part(mut self, end: StopReason, grace: Grace) {
+        let (closed_output, begin_close) =
+            (matches!(end, StopReason::Output), matches!(end, StopReason::Shut));
         let status = match end {
-            End::Exited(exited) => Some(exited),
-            End::Output => tokio::time::timeout(LAST_WORDS, self.child.wait()).await.ok(),
-            End::Shut => None,
+            StopReason::Exited(exited) => Some(exited),
+            StopReason::Output => {
+                tokio::time::timeout(EXIT_STATUS_TIMEOUT, self.child.wait()).await.ok()
+            }
+            StopReason::Shut => None,
         };
         // After a shutdown the rest of the output is not needed.
-        if !shut {
+        if !begin_close {
             self.read_rest();
         }
         if let Some(stdio) = self.stdio() {
@@ -121,7 +124,7 @@ impl Pump {
             let why = if closed_output { "it closed its output\n" } else { "" };
             let detail = format!("{why}{}", self.core.stderr_tail());
             // A shutdown may have set its reason and not closed the link yet; the child exited because of it.
-            let loss = match stdio.shut.get() {
+            let loss = match stdio.begin_close.get() {
                 Some(reason) => Loss::new(*reason, ""),
                 None => Loss::new(LossReason::Exited(exited), detail),
             };
@@ -143,23 +146,25 @@ impl Pump {
         &mut self,
         exited: Pin<&mut (dyn Future<Output = ExitStatus> + Send)>,
         cx: &mut Context<'_>,
-    ) -> Poll<End> {
+    ) -> Poll<StopReason> {
         let core = self.core.clone();
-        let LinkTransport::Stdio(stdio) = &core.carrier else { return Poll::Ready(End::Shut) };
+        let LinkTransport::Stdio(stdio) = &core.carrier else {
+            return Poll::Ready(StopReason::Shut);
+        };
         // Registered before any check, so that no wake-up between the check and this is missed.
         *lock(&stdio.task) = Some(cx.waker().clone());
         if stdio.is_shut() {
-            return Poll::Ready(End::Shut);
+            return Poll::Ready(StopReason::Shut);
         }
         match lock(&stdio.outbox).uncork() {
             Ok(some) if some => stdio.room.notify_waiters(),
             Ok(_) => {}
             // The child may have written the reason before it stopped reading; that is read after this.
-            Err(_) => return Poll::Ready(End::Output),
+            Err(_) => return Poll::Ready(StopReason::Output),
         }
         let mut answers = 0;
         if self.poll_stdout(&mut answers, cx).is_ready() {
-            return Poll::Ready(End::Output);
+            return Poll::Ready(StopReason::Output);
         }
         if answers > 1 {
             lock(&stdio.outbox).cork();
@@ -169,18 +174,18 @@ impl Pump {
         self.poll_stderr(cx);
         if self.poll_stdin(stdio, cx).is_err() {
             // The child may have written the reason before it stopped reading; that is read after this.
-            return Poll::Ready(End::Output);
+            return Poll::Ready(StopReason::Output);
         }
         self.poll_timer(cx);
-        exited.poll(cx).map(End::Exited)
+        exited.poll(cx).map(StopReason::Exited)
     }
 
     /// Reads the child's output. Adds the number of delivered answers to `answers`.
     fn poll_stdout(&mut self, answers: &mut usize, cx: &mut Context<'_>) -> Poll<()> {
-        for _ in 0..TURNS {
+        for _ in 0..READS_PER_TURN {
             let Some(pipe) = &mut self.stdout else { return Poll::Ready(()) };
             match poll_read(pipe, cx, |bytes| {
-                *answers += take_in(&self.core, &mut self.lines, self.limit, bytes);
+                *answers += receive_bytes(&self.core, &mut self.lines, self.limit, bytes);
             }) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => {
@@ -196,7 +201,7 @@ impl Pump {
 
     fn poll_stderr(&mut self, cx: &mut Context<'_>) {
         let LinkTransport::Stdio(stdio) = &self.core.carrier else { return };
-        for _ in 0..TURNS {
+        for _ in 0..READS_PER_TURN {
             let Some(pipe) = &mut self.stderr else { return };
             match poll_read(pipe, cx, |bytes| stdio.tail.push(bytes)) {
                 Poll::Ready(true) => {}
@@ -242,20 +247,20 @@ impl Pump {
     /// Reads what the child wrote before it ended: at most what a pipe can hold. A process that inherited the
     /// pipes may go on writing for ever.
     fn read_rest(&mut self) {
-        for _ in 0..TURNS {
+        for _ in 0..READS_PER_TURN {
             let Some(pipe) = &self.stdout else { break };
             let more = read(pipe, |bytes| {
-                take_in(&self.core, &mut self.lines, self.limit, bytes);
+                receive_bytes(&self.core, &mut self.lines, self.limit, bytes);
             });
             if !more {
                 break;
             }
         }
         if let Some(line) = self.lines.finish() {
-            self.core.receive(line, Via::Link);
+            self.core.receive(line, MessageSource::Link);
         }
         let LinkTransport::Stdio(stdio) = &self.core.carrier else { return };
-        for _ in 0..TURNS {
+        for _ in 0..READS_PER_TURN {
             let Some(pipe) = &self.stderr else { break };
             if !read(pipe, |bytes| stdio.tail.push(bytes)) {
                 break;
@@ -276,7 +281,7 @@ impl Drop for Pump {
 }
 
 /// Reason why the task stopped.
-enum End {
+enum StopReason {
     Exited(ExitStatus),
     /// The child closed its output or its input: no messages can be exchanged any more.
     Output,
@@ -285,11 +290,16 @@ enum End {
 }
 
 /// Handles bytes that were read. Returns the number of calls that got their answer.
-fn take_in(core: &Arc<Core>, lines: &mut LineSplitter, limit: usize, mut bytes: &[u8]) -> usize {
+fn receive_bytes(
+    core: &Arc<Core>,
+    lines: &mut LineSplitter,
+    limit: usize,
+    mut bytes: &[u8],
+) -> usize {
     let mut answers = 0;
     while let Some(line) = lines.next_line(&mut bytes) {
         match line {
-            Ok(line) => answers += core.receive(line, Via::Link).answers,
+            Ok(line) => answers += core.receive(line, MessageSource::Link).answers,
             // The call that the answer belongs to is unknown: all calls fail, so that none hangs, and the state
             // is kept.
             Err(_) => core.fail_all(&CallError::TooLarge { limit }),

@@ -8,15 +8,16 @@ use stayput_http::Response;
 use stayput_wire::{Code, Message, header};
 use tokio::time::sleep_until;
 
-use super::{Ask, ServerSession, Streamable, follow, unauthorized};
+use super::{RequestParts, ServerSession, Streamable, follow, unauthorized};
 use crate::{
     CallError, Delivery,
     link::{
-        CallOptions, Core, Flight, LinkTransport, Made, Prepared, Routing, Via, compose,
+        CallOptions, Core, LinkTransport, MessageSource, PendingCall, Prepared, RequestOrigin,
+        Routing, compose,
         list_pages::{MAX_LIST_PAGES, next_page},
         prepare,
     },
-    loss::session_unknown::{self, Verdict},
+    loss::session_unknown::{self, ErrorMeaning},
     util::lock::lock,
 };
 
@@ -28,17 +29,17 @@ pub(super) fn streamable(core: &Core) -> Option<&Streamable> {
 }
 
 /// Fails the call if its task ends without a result, so that the caller does not wait for ever.
-struct Guard {
+struct FailOnDrop {
     core: Arc<Core>,
     number: u64,
 }
 
-impl Drop for Guard {
+impl Drop for FailOnDrop {
     fn drop(&mut self) {
         // Nearly always the call has its result already.
-        if let Some(flight) = self.core.take_left(self.number) {
+        if let Some(pending_call) = self.core.take_left(self.number) {
             let error = CallError::failed("the runtime of the link ended", Delivery::Unknown);
-            flight.inbox.end(Err(error));
+            pending_call.inbox.end(Err(error));
         }
     }
 }
@@ -47,36 +48,36 @@ impl Drop for Guard {
 /// every call has its own in memory.
 pub(super) fn drive(
     core: Arc<Core>,
-    flight: Arc<Flight>,
+    pending_call: Arc<PendingCall>,
     mut prepared: Prepared,
 ) -> impl Future<Output = ()> + Send {
-    let guard = Guard { core, number: flight.number };
+    let guard = FailOnDrop { core, number: pending_call.number };
     async move {
         let core = &guard.core;
         let Some(http) = streamable(core) else { return };
         tokio::select! {
             // A response that can be read comes before the timeout.
             biased;
-            done = exchange(http, core, &flight, &mut prepared) => {
+            done = exchange(http, core, &pending_call, &mut prepared) => {
                 if let Err(error) = done {
-                    core.fail(flight.number, error);
+                    core.fail(pending_call.number, error);
                 }
             }
-            () = overdue(core, &flight) => core.expire(),
+            () = overdue(core, &pending_call) => core.expire(),
         }
     }
 }
 
 /// Returns when the call has timed out. Progress moves the deadline, so it is checked again after each sleep.
-async fn overdue(core: &Core, flight: &Flight) {
+async fn overdue(core: &Core, pending_call: &PendingCall) {
     loop {
-        let expires = flight.expires();
+        let expires = pending_call.expires();
         sleep_until(expires).await;
-        if !lock(&core.pending).is_in_flight(flight.number) {
+        if !lock(&core.pending).is_in_flight(pending_call.number) {
             // The call has its answer; only the rest of the response is still being read.
             return std::future::pending().await;
         }
-        if flight.expires() <= expires {
+        if pending_call.expires() <= expires {
             return;
         }
     }
@@ -85,20 +86,20 @@ async fn overdue(core: &Core, flight: &Flight) {
 async fn exchange(
     http: &Streamable,
     core: &Arc<Core>,
-    flight: &Flight,
+    pending_call: &PendingCall,
     Prepared { text, handshake, routing, .. }: &mut Prepared,
 ) -> Result<(), CallError> {
     // The line break at the end is for pipes.
     text.truncate(text.len().saturating_sub(1));
     let mut ask = http.post(core, routing.as_deref(), std::mem::take(text));
-    ask.watched = flight.limit;
+    ask.watched = pending_call.limit;
     // Boxed separately, so that both futures fit the small sizes that an allocator has at hand.
     let mut response = Box::pin(http.wire.send(&ask)).await?;
     if !response.status.is_success() {
         // Only `tools/call` can lack headers; and `tools/list`, which learns them, must not call itself.
         let calls = routing.as_ref().is_some_and(|it| &*it.method == "tools/call");
         // Boxed, because the future of every call would otherwise be as large as this rare one.
-        return Box::pin(refused(http, core, flight, (ask, calls), response)).await;
+        return Box::pin(refused(http, core, pending_call, (ask, calls), response)).await;
     }
     if *handshake {
         capture(http, &response.headers);
@@ -107,21 +108,21 @@ async fn exchange(
     if is(&response.headers, header::JSON)
         && let Some(body) = response.body.whole(http.wire.limit)
     {
-        return received(core, flight, body).inspect_err(|_| response.body.discard());
+        return received(core, pending_call, body).inspect_err(|_| response.body.discard());
     }
-    Box::pin(take_answer(http, core, flight, response)).await
+    Box::pin(take_answer(http, core, pending_call, response)).await
 }
 
 /// Handles an error status: fails the call, or sends it once more.
 async fn refused(
     http: &Streamable,
     core: &Arc<Core>,
-    flight: &Flight,
-    asked: (Ask<'_>, bool),
+    pending_call: &PendingCall,
+    asked: (RequestParts<'_>, bool),
     response: Response,
 ) -> Result<(), CallError> {
-    let ((mut ask, calls), number) = (asked, flight.number);
-    let mut refused = Refused::read(response, number).await;
+    let ((mut ask, calls), number) = (asked, pending_call.number);
+    let mut refused = ErrorResponse::read(response, number).await;
     if calls
         && refused.is_header_mismatch()
         && let Some(routing) = learn_headers(core, ask.body.clone()).await
@@ -130,9 +131,9 @@ async fn refused(
         ask = http.post(core, Some(&routing), ask.body);
         let response = http.wire.send(&ask).await?;
         if response.status.is_success() {
-            return take_answer(http, core, flight, response).await;
+            return take_answer(http, core, pending_call, response).await;
         }
-        refused = Refused::read(response, number).await;
+        refused = ErrorResponse::read(response, number).await;
     }
     Err(refused.judge(http, core, number))
 }
@@ -140,11 +141,11 @@ async fn refused(
 async fn take_answer(
     http: &Streamable,
     core: &Arc<Core>,
-    flight: &Flight,
+    pending_call: &PendingCall,
     mut response: Response,
 ) -> Result<(), CallError> {
     if is(&response.headers, header::EVENT_STREAM) {
-        return follow::follow(http, core, flight, response).await;
+        return follow::follow(http, core, pending_call, response).await;
     }
     if !is(&response.headers, header::JSON) {
         let status = response.status.as_u16();
@@ -161,12 +162,12 @@ async fn take_answer(
         }
         super::of_http(&error)
     })?;
-    received(core, flight, body).inspect_err(|_| response.body.discard())
+    received(core, pending_call, body).inspect_err(|_| response.body.discard())
 }
 
 /// Handles the complete body of a response. After an error the connection must not be used again.
-fn received(core: &Arc<Core>, flight: &Flight, body: Bytes) -> Result<(), CallError> {
-    let received = core.receive(Vec::from(body), Via::Call(flight.number));
+fn received(core: &Arc<Core>, pending_call: &PendingCall, body: Bytes) -> Result<(), CallError> {
+    let received = core.receive(Vec::from(body), MessageSource::Call(pending_call.number));
     if received.answers > 0 && !received.foreign {
         return Ok(());
     }
@@ -186,19 +187,19 @@ fn learn_headers(
     text: Bytes,
 ) -> Pin<Box<dyn Future<Output = Option<Box<Routing>>> + Send + '_>> {
     Box::pin(async move {
-        let terms = core.terms.get()?;
+        let protocol = core.protocol.get()?;
         let mut params = "{}".to_owned();
         for _ in 0..MAX_LIST_PAGES {
             let list = compose("tools/list", Some(&params));
             let list = Message::parse(list.as_bytes()).ok()?;
-            let call = core.call(&list, CallOptions::default(), Made::Here).await.ok()?;
+            let call = core.call(&list, CallOptions::default(), RequestOrigin::Here).await.ok()?;
             let answer = call.answer().await.ok()?;
-            terms.learn_tools(answer.result()?);
+            protocol.learn_tools(answer.result()?);
             let Some(cursor) = next_page(answer.result()?) else { break };
             params = cursor;
         }
         let message = Message::parse(&text).ok()?;
-        prepare::request(&message, 0, Some(terms)).ok()?.routing
+        prepare::request(&message, 0, Some(protocol)).ok()?.routing
     })
 }
 
@@ -211,7 +212,7 @@ fn capture(http: &Streamable, headers: &HeaderMap) {
 }
 
 /// Response with an error status.
-pub(super) struct Refused {
+pub(super) struct ErrorResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
@@ -219,10 +220,11 @@ pub(super) struct Refused {
     foreign: bool,
 }
 
-impl Refused {
+impl ErrorResponse {
     /// Reads the response to the call with this number, also so that the connection can be used again.
     pub(super) async fn read(mut response: Response, number: u64) -> Self {
-        let body = response.body.read_all(session_unknown::LOOKED_AT).await.unwrap_or_default();
+        let body =
+            response.body.read_all(session_unknown::MAX_ERROR_BODY).await.unwrap_or_default();
         // Servers that did not read the request use a text as the id, which does not name another request.
         let id = Message::parse(&body).ok().and_then(|message| message.id()?.number());
         let foreign = id.is_some_and(|id| id != number);
@@ -243,19 +245,23 @@ impl Refused {
     pub(super) fn judge(&self, http: &Streamable, core: &Arc<Core>, number: u64) -> CallError {
         let Self { status, headers, body, foreign: is_foreign } = self;
         match session_unknown::of_status(status.as_u16(), body, http.session().is_some()) {
-            Verdict::SessionGone => {
-                let loss = core.condemn(&http.told(*status, body));
+            ErrorMeaning::SessionGone => {
+                let loss = core.end_unknown_session(&http.describe_error(*status, body));
                 CallError::Lost { loss, delivery: Delivery::Refused }
             }
-            Verdict::Answer if *is_foreign => foreign(),
-            Verdict::Answer => {
-                core.receive(&body[..], Via::Call(number));
+            ErrorMeaning::Answer if *is_foreign => foreign(),
+            ErrorMeaning::Answer => {
+                core.receive(&body[..], MessageSource::Call(number));
                 // If the id was not ours, the call fails with this description.
-                CallError::failed(http.told(*status, body), Delivery::Refused)
+                CallError::failed(http.describe_error(*status, body), Delivery::Refused)
             }
-            Verdict::Unauthorized => unauthorized(*status, headers),
-            Verdict::Refused => CallError::failed(http.told(*status, body), Delivery::Refused),
-            Verdict::Unknown => CallError::failed(http.told(*status, body), Delivery::Unknown),
+            ErrorMeaning::Unauthorized => unauthorized(*status, headers),
+            ErrorMeaning::Refused => {
+                CallError::failed(http.describe_error(*status, body), Delivery::Refused)
+            }
+            ErrorMeaning::Unknown => {
+                CallError::failed(http.describe_error(*status, body), Delivery::Unknown)
+            }
         }
     }
 }

@@ -8,55 +8,55 @@ use stayput_http::{Body, Response};
 use stayput_wire::{Era, header};
 use tokio::time::{sleep, timeout};
 
-use super::{Ask, LAST_EVENT_ID, Streamable, drive, events::Events, of_http};
+use super::{LAST_EVENT_ID, RequestParts, Streamable, drive, events::Events, of_http};
 use crate::{
     CallError, Delivery,
-    link::{Core, Flight, Via},
+    link::{Core, MessageSource, PendingCall},
     util::lock::lock,
 };
 
 /// Number of attempts to resume a stream without any new event.
-const ATTEMPTS: u32 = 6;
+const RESUME_ATTEMPTS: u32 = 6;
 
 /// Pause before a stream is resumed, if the server names none.
 const RESUME_DELAY: Duration = Duration::from_millis(500);
 
 /// Shortest and longest pause that a server may name: a longer one is never wanted, and a shorter one is a busy
 /// loop.
-const PAUSES: std::ops::RangeInclusive<Duration> =
+const RETRY_DELAYS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_secs(60);
 
 /// Time that the end of a stream is waited for after the answer, so that the connection can be used again.
-const TRAILER: Duration = Duration::from_secs(1);
+const STREAM_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Follows the stream until the answer is there. A legacy server may cut the stream at any time; if its events
 /// had ids, the stream is resumed after the last one.
 pub(super) async fn follow(
     http: &Streamable,
     core: &Arc<Core>,
-    flight: &Flight,
+    pending_call: &PendingCall,
     response: Response,
 ) -> Result<(), CallError> {
-    let number = flight.number;
+    let number = pending_call.number;
     let mut events = Events::new(http.wire.limit);
     let mut body = Some(response.body);
     let mut empty_attempts = 0;
     loop {
         let read = match &mut body {
-            Some(body) => read(&mut events, core, flight, body).await,
+            Some(body) => read(&mut events, core, pending_call, body).await,
             None => Ok(false),
         };
         if !is_open(core, number) {
             if let Some(body) = &mut body {
-                let _ = timeout(TRAILER, drain(body)).await;
+                let _ = timeout(STREAM_END_TIMEOUT, drain(body)).await;
             }
             return Ok(());
         }
-        let legacy = core.terms.get().is_none_or(|terms| terms.era() == Era::Legacy);
+        let legacy = core.protocol.get().is_none_or(|protocol| protocol.era() == Era::Legacy);
         let last = events.resume_from().filter(|_| legacy);
         let Some(last) = last else { return Err(broken(read.err())) };
         empty_attempts = if read.is_ok_and(|some| some) { 0 } else { empty_attempts + 1 };
-        if empty_attempts > ATTEMPTS {
+        if empty_attempts > RESUME_ATTEMPTS {
             return Err(broken(None));
         }
         drop(body.take());
@@ -67,7 +67,7 @@ pub(super) async fn follow(
 
 fn pause(events: &Events, barren: u32) -> Duration {
     let pause = events.retry().unwrap_or(RESUME_DELAY * barren.max(1));
-    pause.clamp(*PAUSES.start(), *PAUSES.end())
+    pause.clamp(*RETRY_DELAYS.start(), *RETRY_DELAYS.end())
 }
 
 fn is_open(core: &Core, number: u64) -> bool {
@@ -84,10 +84,10 @@ fn broken(error: Option<CallError>) -> CallError {
 async fn read(
     events: &mut Events,
     core: &Arc<Core>,
-    flight: &Flight,
+    pending_call: &PendingCall,
     body: &mut Body,
 ) -> Result<bool, CallError> {
-    let (number, mut some) = (flight.number, false);
+    let (number, mut some) = (pending_call.number, false);
     while is_open(core, number) {
         let Some(chunk) = body.chunk().await.map_err(|error| of_http(&error))? else { break };
         let mut rest = &chunk[..];
@@ -97,7 +97,7 @@ async fn read(
                 // An event without data only names a point to resume from.
                 Ok(event) if event.data().is_empty() => {}
                 Ok(event) => {
-                    if core.receive(event.data(), Via::Call(number)).foreign {
+                    if core.receive(event.data(), MessageSource::Call(number)).foreign {
                         // After such an event nothing on this connection can be trusted.
                         body.discard();
                         core.fail(number, drive::foreign());
@@ -110,7 +110,7 @@ async fn read(
             }
         }
         if some {
-            flight.streaming();
+            pending_call.streaming();
         }
     }
     Ok(some)
@@ -133,14 +133,21 @@ async fn resume(
     headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
     headers.push((LAST_EVENT_ID, last));
     let (target, watched) = (&http.wire.target, Duration::MAX);
-    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new(), idle: None, watched };
+    let ask = RequestParts {
+        method: Method::GET,
+        target,
+        headers,
+        body: Bytes::new(),
+        idle: None,
+        watched,
+    };
     let Ok(response) = http.wire.send(&ask).await else { return Ok(None) };
     if response.status.is_server_error() {
         return Ok(None);
     }
     if !response.status.is_success() {
         // The request itself was accepted before, so whether it was executed is not known.
-        let refused = drive::Refused::read(response, number).await;
+        let refused = drive::ErrorResponse::read(response, number).await;
         return Err(match refused.judge(http, core, number) {
             CallError::Lost { loss, .. } => CallError::Lost { loss, delivery: Delivery::Unknown },
             error => CallError::failed(error, Delivery::Unknown),

@@ -10,10 +10,10 @@ use http::{HeaderValue, Method, StatusCode};
 use stayput_wire::header;
 use tokio::time::sleep;
 
-use super::{Ask, LAST_EVENT_ID, Streamable, drive, events::Events};
+use super::{LAST_EVENT_ID, RequestParts, Streamable, drive, events::Events};
 use crate::{
-    link::{Core, Via},
-    loss::session_unknown::{self, Verdict},
+    link::{Core, MessageSource},
+    loss::session_unknown::{self, ErrorMeaning},
     util::backoff::Backoff,
 };
 
@@ -25,16 +25,16 @@ pub(super) async fn listen(core: Weak<Core>) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     while !core.over.is_raised() {
         match hear(http, &core, &mut events).await {
-            Heard::Something => backoff.reset(),
-            Heard::Nothing => {}
-            Heard::Never => return,
+            StreamEnd::Something => backoff.reset(),
+            StreamEnd::Nothing => {}
+            StreamEnd::Never => return,
         }
         sleep(events.retry().unwrap_or_default().max(backoff.next())).await;
     }
 }
 
 /// Result of one connection to the stream.
-enum Heard {
+enum StreamEnd {
     /// Events came before the stream ended.
     Something,
     /// No event came.
@@ -44,7 +44,7 @@ enum Heard {
 }
 
 /// Returns whether another attempt can succeed. A server that still counts the previous stream answers 409.
-fn comes_back(status: StatusCode) -> bool {
+fn is_retryable(status: StatusCode) -> bool {
     match status {
         StatusCode::CONFLICT | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => true,
         StatusCode::NOT_IMPLEMENTED => false,
@@ -52,35 +52,42 @@ fn comes_back(status: StatusCode) -> bool {
     }
 }
 
-async fn hear(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> Heard {
+async fn hear(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> StreamEnd {
     let mut headers = http.headers(core, None);
     headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
     events.begin();
     headers.extend(events.resume_from().map(|last| (LAST_EVENT_ID, last)));
     let (target, watched) = (&http.wire.target, Duration::MAX);
-    let ask = Ask { method: Method::GET, target, headers, body: Bytes::new(), idle: None, watched };
-    let Ok(response) = http.wire.send(&ask).await else { return Heard::Nothing };
+    let ask = RequestParts {
+        method: Method::GET,
+        target,
+        headers,
+        body: Bytes::new(),
+        idle: None,
+        watched,
+    };
+    let Ok(response) = http.wire.send(&ask).await else { return StreamEnd::Nothing };
     let status = response.status;
     if !status.is_success() {
-        let body = response.body.collect(session_unknown::LOOKED_AT).await.unwrap_or_default();
+        let body = response.body.collect(session_unknown::MAX_ERROR_BODY).await.unwrap_or_default();
         let gone = session_unknown::of_status(status.as_u16(), &body, http.session().is_some());
-        if gone == Verdict::SessionGone {
-            core.condemn(&http.told(status, &body));
+        if gone == ErrorMeaning::SessionGone {
+            core.end_unknown_session(&http.describe_error(status, &body));
         }
-        return if comes_back(status) { Heard::Nothing } else { Heard::Never };
+        return if is_retryable(status) { StreamEnd::Nothing } else { StreamEnd::Never };
     }
     if !drive::is(&response.headers, header::EVENT_STREAM) {
-        return Heard::Never;
+        return StreamEnd::Never;
     }
-    let (mut body, mut outcome) = (response.body, Heard::Nothing);
+    let (mut body, mut outcome) = (response.body, StreamEnd::Nothing);
     while let Ok(Some(chunk)) = body.chunk().await {
         let mut rest = &chunk[..];
         while let Some(event) = events.next_event(&mut rest) {
-            outcome = Heard::Something;
+            outcome = StreamEnd::Something;
             if let Ok(event) = event
                 && !event.data().is_empty()
             {
-                core.receive(event.data(), Via::Link);
+                core.receive(event.data(), MessageSource::Link);
             }
         }
     }

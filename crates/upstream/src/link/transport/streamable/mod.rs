@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 
 use crate::{
     CallError, Delivery, HeaderAsk, Loss, LossReason, Scope,
-    link::{Core, Flight, Prepared, Routing, cancellation},
+    link::{Core, PendingCall, Prepared, Routing, cancellation},
     loss::session_unknown,
     server::redactor,
     util::lock::lock,
@@ -36,7 +36,7 @@ pub(crate) use session::ServerSession;
 
 /// Time that calls in flight have after the server has dropped the session: each of them gets its own response
 /// with a status.
-const LAST_VERDICTS: Duration = Duration::from_secs(2);
+const UNKNOWN_SESSION_GRACE: Duration = Duration::from_secs(2);
 
 /// Sending side of Streamable HTTP. It holds no socket: connections belong to the HTTP client.
 #[repr(C)] // Fields that every call reads lie together, in as few cache lines as possible.
@@ -44,19 +44,19 @@ pub(crate) struct Streamable {
     /// Session id of the server. Set once, by the response to `initialize` or by the id that was kept from an
     /// earlier link. An id that an echo or a proxy sends later does not count.
     session: OnceLock<ServerSession>,
-    pub(crate) wire: Wire,
+    pub(crate) wire: LinkRoute,
     /// Task that reads the stream of server messages.
     ear: Mutex<Option<AbortHandle>>,
 }
 
 /// Route and scope of one link's requests.
 #[repr(C)] // As in `Streamable`.
-pub(crate) struct Wire {
+pub(crate) struct LinkRoute {
     pub(crate) route: Arc<Route>,
     pub(crate) scope: Scope,
 }
 
-impl Deref for Wire {
+impl Deref for LinkRoute {
     type Target = Route;
 
     fn deref(&self) -> &Route {
@@ -64,10 +64,10 @@ impl Deref for Wire {
     }
 }
 
-impl Wire {
+impl LinkRoute {
     /// Sends one request. If the server refuses the credentials, asks the provider for new ones and sends once
     /// more.
-    pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Response, CallError> {
+    pub(crate) async fn send(&self, ask: &RequestParts<'_>) -> Result<Response, CallError> {
         let question = HeaderAsk::new(&self.server, &self.scope);
         let response = self.send_once(ask, question).await?;
         if response.status != StatusCode::UNAUTHORIZED || self.endpoint.provider.is_none() {
@@ -79,7 +79,7 @@ impl Wire {
 
     async fn send_once(
         &self,
-        ask: &Ask<'_>,
+        ask: &RequestParts<'_>,
         question: HeaderAsk<'_>,
     ) -> Result<Response, CallError> {
         let headers = self.endpoint.request_headers(&question).await;
@@ -99,16 +99,23 @@ impl Wire {
     }
 }
 
-impl Wire {
+impl LinkRoute {
     /// Describes a server's error response in a sentence. Servers repeat what they were sent, so secrets are
     /// removed from it.
-    pub(crate) fn told(&self, status: StatusCode, body: &[u8], session: Option<&str>) -> String {
+    pub(crate) fn describe_error(
+        &self,
+        status: StatusCode,
+        body: &[u8],
+        session: Option<&str>,
+    ) -> String {
         let (status, redactor) = (status.as_u16(), self.server.redactor());
         let body = String::from_utf8_lossy(body);
         let said = redactor.redact_json(&body);
         let mut said = redactor.redact(&said).into_owned();
-        if let Some(session) = session.filter(|session| session.len() >= redactor::SHORTEST) {
-            said = said.replace(session, redactor::HIDDEN);
+        if let Some(session) =
+            session.filter(|session| session.len() >= redactor::MIN_SECRET_LENGTH)
+        {
+            said = said.replace(session, redactor::REDACTED);
         }
         let said: String = said.chars().filter(|c| !c.is_control()).take(300).collect();
         match said.trim() {
@@ -119,7 +126,7 @@ impl Wire {
 }
 
 /// One HTTP request.
-pub(crate) struct Ask<'a> {
+pub(crate) struct RequestParts<'a> {
     pub(crate) method: Method,
     pub(crate) target: &'a Target,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
@@ -132,21 +139,22 @@ pub(crate) struct Ask<'a> {
 
 /// Sends DELETE for a session that is not needed any more. A server may refuse that, and a server that cannot
 /// be reached is not waited for.
-pub(crate) async fn delete(wire: &Wire, version: &Version, session: &ServerSession) {
+pub(crate) async fn delete(wire: &LinkRoute, version: &Version, session: &ServerSession) {
     let version = HeaderValue::from_str(version.as_str()).ok();
     let Some(session) = session.header() else { return };
     let mut headers = vec![(SESSION, session)];
     headers.extend(version.map(|version| (VERSION, version)));
     let (method, body) = (Method::DELETE, Bytes::new());
     let limit = wire.server.options().timeouts.close;
-    let ask = Ask { method, target: &wire.target, headers, body, idle: None, watched: limit };
+    let ask =
+        RequestParts { method, target: &wire.target, headers, body, idle: None, watched: limit };
     let _ = tokio::time::timeout(limit, wire.send(&ask)).await;
 }
 
 /// Returns after the server has dropped the session and the calls in flight had time for their own responses.
-pub(crate) async fn condemned(core: &Core) {
+pub(crate) async fn session_unknown_grace(core: &Core) {
     core.over.wait().await;
-    tokio::time::sleep(LAST_VERDICTS).await;
+    tokio::time::sleep(UNKNOWN_SESSION_GRACE).await;
 }
 
 /// Builds the error of refused credentials, with the challenge that the server may have sent.
@@ -161,7 +169,7 @@ pub(crate) fn of_http(error: &HttpError) -> CallError {
 }
 
 impl Streamable {
-    pub(crate) fn new(wire: Wire, session: Option<ServerSession>) -> Self {
+    pub(crate) fn new(wire: LinkRoute, session: Option<ServerSession>) -> Self {
         let kept = OnceLock::new();
         if let Some(session) = session {
             let _ = kept.set(session);
@@ -176,9 +184,9 @@ impl Streamable {
     /// Returns the headers of the protocol.
     fn headers(&self, core: &Core, routing: Option<&Routing>) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::with_capacity(6);
-        if let Some(terms) = core.terms.get() {
-            headers.extend(terms.header().map(|version| (VERSION, version)));
-            if terms.era() == Era::Legacy {
+        if let Some(protocol) = core.protocol.get() {
+            headers.extend(protocol.header().map(|version| (VERSION, version)));
+            if protocol.era() == Era::Legacy {
                 let session = self.session().and_then(ServerSession::header);
                 headers.extend(session.map(|id| (SESSION, id)));
             }
@@ -197,7 +205,7 @@ impl Streamable {
         headers
     }
 
-    fn post<'a>(&'a self, core: &Core, routing: Option<&Routing>, text: Bytes) -> Ask<'a> {
+    fn post<'a>(&'a self, core: &Core, routing: Option<&Routing>, text: Bytes) -> RequestParts<'a> {
         let mut headers = self.headers(core, routing);
         headers.push((http::header::CONTENT_TYPE, HeaderValue::from_static(header::JSON)));
         headers.push((http::header::ACCEPT, HeaderValue::from_static(header::ACCEPT_BOTH)));
@@ -205,13 +213,18 @@ impl Streamable {
         let listens = routing.is_some_and(|routing| &*routing.method == "subscriptions/listen");
         let idle = listens.then_some(Duration::MAX);
         let (target, watched) = (&self.wire.target, Duration::MAX);
-        Ask { method: Method::POST, target, headers, body: text, idle, watched }
+        RequestParts { method: Method::POST, target, headers, body: text, idle, watched }
     }
 
     /// Sends a request. The task that follows the call reads the response.
-    pub(crate) fn request(&self, core: &Arc<Core>, flight: &Arc<Flight>, prepared: Prepared) {
-        let reading = drive::drive(core.clone(), flight.clone(), prepared);
-        flight.read_by_caller(core, Box::pin(reading));
+    pub(crate) fn request(
+        &self,
+        core: &Arc<Core>,
+        pending_call: &Arc<PendingCall>,
+        prepared: Prepared,
+    ) {
+        let reading = drive::drive(core.clone(), pending_call.clone(), prepared);
+        pending_call.read_by_caller(core, Box::pin(reading));
     }
 
     /// Sends a message that needs no response, in the background.
@@ -232,25 +245,25 @@ impl Streamable {
         let response = self.wire.send(&self.post(core, None, text)).await?;
         let (status, headers) = (response.status, response.headers);
         // Reads the body so that the connection can be used again.
-        let body = response.body.collect(session_unknown::LOOKED_AT).await;
+        let body = response.body.collect(session_unknown::MAX_ERROR_BODY).await;
         if status.is_success() {
             return Ok(());
         }
         let body = body.unwrap_or_default();
         match session_unknown::of_status(status.as_u16(), &body, self.session().is_some()) {
-            session_unknown::Verdict::SessionGone => {
-                let loss = core.condemn(&self.told(status, &body));
+            session_unknown::ErrorMeaning::SessionGone => {
+                let loss = core.end_unknown_session(&self.describe_error(status, &body));
                 Err(CallError::Lost { loss, delivery: Delivery::Refused })
             }
-            session_unknown::Verdict::Unauthorized => Err(unauthorized(status, &headers)),
-            _ => Err(CallError::failed(self.told(status, &body), Delivery::Refused)),
+            session_unknown::ErrorMeaning::Unauthorized => Err(unauthorized(status, &headers)),
+            _ => Err(CallError::failed(self.describe_error(status, &body), Delivery::Refused)),
         }
     }
 
     /// Cancels a call. In the modern era, closing the response stream cancels it, and the driver is stopped
     /// anyway. In the legacy era a cancellation is sent.
     pub(crate) fn cancel(&self, core: &Arc<Core>, number: u64, reason: &str) {
-        let legacy = core.terms.get().is_none_or(|terms| terms.era() == Era::Legacy);
+        let legacy = core.protocol.get().is_none_or(|protocol| protocol.era() == Era::Legacy);
         if legacy {
             self.message(core, cancellation(number, reason));
         }
@@ -258,10 +271,10 @@ impl Streamable {
 
     /// Handles a session that the server has dropped. Calls in flight have a moment for their own responses:
     /// one task fails the rest after that, so that no call has to watch for it.
-    pub(crate) fn condemned(&self, core: &Arc<Core>) {
+    pub(crate) fn on_session_unknown(&self, core: &Arc<Core>) {
         let last = core.clone();
         core.runtime().spawn(async move {
-            condemned(&last).await;
+            session_unknown_grace(&last).await;
             last.fail_rest();
         });
     }
@@ -283,13 +296,13 @@ impl Streamable {
     }
 
     /// Describes a server's error response in a sentence for the operator.
-    fn told(&self, status: StatusCode, body: &[u8]) -> String {
+    fn describe_error(&self, status: StatusCode, body: &[u8]) -> String {
         let session = self.session().map(ServerSession::as_str);
-        self.wire.told(status, body, session)
+        self.wire.describe_error(status, body, session)
     }
 
     /// Ends the link, and deletes the server's session only if that is configured.
-    pub(crate) fn shut(&self, core: &Arc<Core>, reason: LossReason) {
+    pub(crate) fn begin_close(&self, core: &Arc<Core>, reason: LossReason) {
         let first = core.close(Loss::new(reason, ""), &|_| false);
         if let Some(ear) = lock(&self.ear).take() {
             ear.abort();
@@ -304,9 +317,9 @@ impl Streamable {
         let core = core.clone();
         core.runtime().clone().spawn(async move {
             if let Some(http) = drive::streamable(&core)
-                && let Some((session, terms)) = http.session().zip(core.terms.get())
+                && let Some((session, protocol)) = http.session().zip(core.protocol.get())
             {
-                delete(&http.wire, &terms.version, session).await;
+                delete(&http.wire, &protocol.version, session).await;
             }
             core.vanish();
         });

@@ -6,12 +6,12 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 /// Length of common ids: a UUID, or a handle of another gateway.
-const USUAL: usize = 40;
+const INLINE_ID_LENGTH: usize = 40;
 
 /// Session id that a server assigned. It is a secret. An id of the common length is stored inline in the link:
 /// every call sends it, and with very many sessions memory elsewhere would not be in the cache.
 #[derive(Clone)]
-pub(crate) struct ServerSession(SmallVec<[u8; USUAL]>);
+pub(crate) struct ServerSession(SmallVec<[u8; INLINE_ID_LENGTH]>);
 
 impl ServerSession {
     /// Returns the id if it is valid: visible ASCII, which fits a header as it is.

@@ -14,7 +14,7 @@ use super::{CallOptions, Declares, Inbox, Prepared, driver::Driver};
 
 /// Call in flight. Link, caller and reader share it in one allocation.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct PendingCall {
     /// Id on the wire.
     pub(crate) number: u64,
     pub(crate) inbox: Inbox,
@@ -36,7 +36,7 @@ pub(crate) struct Flight {
     pub(crate) silent: bool,
 }
 
-impl Flight {
+impl PendingCall {
     pub(crate) fn new(
         number: u64,
         id: Option<IdBuf>,

@@ -11,7 +11,7 @@ use std::{
 use super::Hello;
 
 /// Negotiated protocol version and its data. It is fixed for the lifetime of the link.
-pub(crate) struct Terms {
+pub(crate) struct NegotiatedProtocol {
     pub(crate) version: Version,
     /// `None` on a legacy link, which most links are.
     modern: Option<Box<Modern>>,
@@ -25,7 +25,7 @@ struct Modern {
     marks: RwLock<HashMap<String, Arc<ParamHeaders>>>,
 }
 
-impl Terms {
+impl NegotiatedProtocol {
     pub(crate) fn new(version: Version, hello: &Hello) -> Self {
         let modern = (version.era() == Era::Modern).then(|| {
             let meta = [
@@ -86,8 +86,8 @@ pub(crate) fn marks(result: &str) -> Vec<(String, Option<ParamHeaders>)> {
     marked.collect()
 }
 
-impl fmt::Debug for Terms {
+impl fmt::Debug for NegotiatedProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Terms({})", self.version.as_str())
+        write!(f, "NegotiatedProtocol({})", self.version.as_str())
     }
 }

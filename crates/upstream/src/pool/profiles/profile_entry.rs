@@ -16,13 +16,13 @@ use crate::{
     LinkOpenError, Profile, Scope, Server,
     util::{
         backoff::Backoff,
-        flag::{Flag, Trace},
+        flag::{CompletionGuard, Flag},
         lock::lock,
     },
 };
 
 /// Cache entry of one profile. Requests wait while it is being learned.
-pub(super) struct Learned {
+pub(super) struct ProfileEntry {
     state: Mutex<State>,
     changed: Notify,
     /// Number of list changes, on any link, that were checked.
@@ -35,14 +35,14 @@ struct State {
     known: Option<Arc<Profile>>,
     /// Number of the current attempt, so that a waiter can tell how its attempt ended.
     attempt: u64,
-    learning: Option<Learning>,
+    learning: Option<RunningAttempt>,
     failed: Option<(u64, Arc<LinkOpenError>)>,
     backoff: Backoff,
     rest_until: Option<Instant>,
 }
 
 /// Running attempt.
-struct Learning {
+struct RunningAttempt {
     /// Scope whose credentials are used.
     scope: Scope,
     /// Raised when the attempt has released everything.
@@ -51,16 +51,16 @@ struct Learning {
 }
 
 /// Next step for a request.
-pub(super) enum Entered {
+pub(super) enum ProfileStep {
     Known(Arc<Profile>),
     Failed(Arc<LinkOpenError>),
     /// Wait for this attempt.
     Wait(u64),
     /// Learn the profile in this attempt; no other attempt runs.
-    Learn(u64, Trace),
+    Learn(u64, CompletionGuard),
 }
 
-impl Default for Learned {
+impl Default for ProfileEntry {
     fn default() -> Self {
         let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
         let state = State {
@@ -80,7 +80,7 @@ impl Default for Learned {
     }
 }
 
-impl Learned {
+impl ProfileEntry {
     pub(super) fn known(&self) -> Option<Arc<Profile>> {
         lock(&self.state).known.clone()
     }
@@ -95,32 +95,32 @@ impl Learned {
         self.changed.notify_waiters();
     }
 
-    /// Waits for a change of the state. Enable it before the call of [`Learned::enter`], so that no change is missed.
+    /// Waits for a change of the state. Enable it before the call of [`ProfileEntry::enter`], so that no change is missed.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
     /// Returns the next step for a request. `waited` is the attempt that it waited for.
-    pub(super) fn enter(&self, waited: Option<u64>, server: &Server, scope: &Scope) -> Entered {
+    pub(super) fn enter(&self, waited: Option<u64>, server: &Server, scope: &Scope) -> ProfileStep {
         let mut state = lock(&self.state);
         if let Some(known) = &state.known {
-            return Entered::Known(known.clone());
+            return ProfileStep::Known(known.clone());
         }
         if state.learning.is_some() {
-            return Entered::Wait(state.attempt);
+            return ProfileStep::Wait(state.attempt);
         }
         if let Some((attempt, error)) = &state.failed
             && waited == Some(*attempt)
         {
-            return Entered::Failed(error.clone());
+            return ProfileStep::Failed(error.clone());
         }
         if let Some(resting) = state.resting(server) {
-            return Entered::Failed(Arc::new(resting));
+            return ProfileStep::Failed(Arc::new(resting));
         }
         state.attempt += 1;
-        let (trace, gone) = Trace::new();
-        state.learning = Some(Learning { scope: scope.clone(), gone, task: None });
-        Entered::Learn(state.attempt, trace)
+        let (completion, gone) = CompletionGuard::new();
+        state.learning = Some(RunningAttempt { scope: scope.clone(), gone, task: None });
+        ProfileStep::Learn(state.attempt, completion)
     }
 
     /// Stores the abort handle of the learning task.
@@ -185,9 +185,9 @@ impl State {
     }
 }
 
-impl fmt::Debug for Learned {
+impl fmt::Debug for ProfileEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = lock(&self.state);
-        write!(f, "Learned({:?})", state.known)
+        write!(f, "ProfileEntry({:?})", state.known)
     }
 }
