@@ -196,7 +196,7 @@ impl Links {
         link_owner: &LinkOwner,
         learning: impl Future<Output = Result<Arc<Profile>, Arc<LinkOpenError>>>,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
-        let visit = self.0.table.visit(link_owner.session);
+        let visit = self.0.table.register(link_owner.session);
         tokio::select! {
             biased;
             () = visit.over() => Err(Arc::new(open::ended(server))),

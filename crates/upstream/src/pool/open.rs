@@ -121,7 +121,7 @@ impl Links {
         link_owner: &LinkOwner,
         asking: &Asking,
     ) -> Result<Isolation, Arc<LinkOpenError>> {
-        let visit = self.0.table.visit(link_owner.session);
+        let visit = self.0.table.register(link_owner.session);
         tokio::select! {
             biased;
             // The session ended: the result would not be for this session.

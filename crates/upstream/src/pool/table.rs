@@ -106,7 +106,7 @@ impl Table {
     }
 
     /// Registers a request of this session that has no entry yet. Its flag is raised if the session ends.
-    pub(super) fn visit(&self, session: SessionId) -> OpenGuard<'_> {
+    pub(super) fn register(&self, session: SessionId) -> OpenGuard<'_> {
         let over = lock(&self.0).visits.entry(session).or_default().clone();
         OpenGuard { table: self, session, over }
     }
