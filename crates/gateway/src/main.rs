@@ -51,7 +51,7 @@ use std::{
 use clap::Parser as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{commands::tour::Ending, observe::log::Log};
+use crate::{commands::tour::TourOutcome, observe::log::Log};
 use cli::{Cli, Command, LogFormat};
 
 fn main() -> ExitCode {
@@ -85,15 +85,15 @@ fn failed(error: &dyn Error) -> ExitCode {
 
 fn story(args: &cli::Demo) -> ExitCode {
     let outcome = tokio::runtime::Runtime::new().and_then(|runtime| {
-        let outcome = runtime.block_on(commands::tour::tell(args.json));
+        let outcome = runtime.block_on(commands::tour::run(args.json));
         runtime.shutdown_background();
         outcome
     });
     match outcome {
-        Ok(Ending::Good) => ExitCode::SUCCESS,
-        Ok(Ending::Bad) => ExitCode::FAILURE,
+        Ok(TourOutcome::Good) => ExitCode::SUCCESS,
+        Ok(TourOutcome::Bad) => ExitCode::FAILURE,
         // Exit code of a shell for a program that Ctrl-C ended.
-        Ok(Ending::Interrupted) => ExitCode::from(130),
+        Ok(TourOutcome::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
 }
@@ -105,11 +105,11 @@ fn check(args: &cli::Check) -> ExitCode {
         outcome
     });
     match outcome {
-        Ok(commands::check::Verdict::Well) => ExitCode::SUCCESS,
-        Ok(commands::check::Verdict::Found) => ExitCode::FAILURE,
-        Ok(commands::check::Verdict::Unusable) => ExitCode::from(2),
+        Ok(commands::check::CheckOutcome::Well) => ExitCode::SUCCESS,
+        Ok(commands::check::CheckOutcome::Found) => ExitCode::FAILURE,
+        Ok(commands::check::CheckOutcome::Unusable) => ExitCode::from(2),
         // Exit code of a shell for a program that Ctrl-C ended.
-        Ok(commands::check::Verdict::Interrupted) => ExitCode::from(130),
+        Ok(commands::check::CheckOutcome::Interrupted) => ExitCode::from(130),
         Err(error) => failed(&error),
     }
 }

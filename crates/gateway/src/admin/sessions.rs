@@ -19,7 +19,7 @@ const DEFAULT_PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 
 /// Number of sessions that are read from the store at once.
-const READ: usize = 500;
+const STORE_PAGE: usize = 500;
 
 /// Page of sessions, sorted by id, which is the order of their creation.
 #[derive(Serialize)]
@@ -30,14 +30,14 @@ struct Page {
 }
 
 /// Filters of the list.
-struct Wanted<'a> {
+struct SessionFilter<'a> {
     owner: Option<&'a str>,
     server: Option<&'a str>,
     state: Option<State>,
     measured: bool,
 }
 
-impl Wanted<'_> {
+impl SessionFilter<'_> {
     /// Whether the owner matches the filter, by its full name or by its subject.
     fn has_owner(&self, owner: &Owner) -> bool {
         let is = |wanted| owner.as_str() == wanted || owner.subject() == Some(wanted);
@@ -97,7 +97,7 @@ pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
         Some(_) => return Err(bad("`memory` is true or false")),
     };
     let (owner, server) = (query.get("owner"), query.get("server"));
-    let wanted = Wanted { owner, server, state: state.transpose()?, measured };
+    let wanted = SessionFilter { owner, server, state: state.transpose()?, measured };
     let limit = match query.get("limit").map(str::parse) {
         None => DEFAULT_PAGE,
         Some(Ok(limit)) if (1..=MAX_PAGE).contains(&limit) => limit,
@@ -111,19 +111,19 @@ pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
 
 async fn page(
     app: &Arc<AppState>,
-    wanted: &Wanted<'_>,
+    wanted: &SessionFilter<'_>,
     mut after: Option<SessionId>,
     limit: usize,
 ) -> Result<Page, Refusal> {
     let reports = Reports::now(app);
     let mut found = Vec::new();
     loop {
-        let read = app.sessions.list_all(after, READ).await?;
-        let last = read.len() < READ;
+        let read = app.sessions.list_all(after, STORE_PAGE).await?;
+        let last = read.len() < STORE_PAGE;
         for record in read {
             if found.len() == limit {
                 let next = after.map(|id| id.to_string());
-                let sessions = measured(found, wanted.measured).await;
+                let sessions = add_memory(found, wanted.measured).await;
                 return Ok(Page { sessions, next });
             }
             after = Some(record.id);
@@ -131,19 +131,19 @@ async fn page(
                 continue;
             }
             let links = reports.of(app, &record);
-            let view = seen(app, &record, &links);
+            let view = session_view(app, &record, &links);
             if wanted.has(&view) {
                 found.push((view, links));
             }
         }
         if last {
-            let sessions = measured(found, wanted.measured).await;
+            let sessions = add_memory(found, wanted.measured).await;
             return Ok(Page { sessions, next: None });
         }
     }
 }
 
-fn seen(app: &AppState, record: &Record, links: &[LinkReport]) -> SessionView {
+fn session_view(app: &AppState, record: &Record, links: &[LinkReport]) -> SessionView {
     let held = app.sessions.get_held(record.id);
     let record = held.as_ref().map_or_else(|| Arc::new(record.clone()), |held| held.record());
     let links = links.iter().map(|report| LinkView::new(report, false)).collect();
@@ -151,7 +151,10 @@ fn seen(app: &AppState, record: &Record, links: &[LinkReport]) -> SessionView {
 }
 
 /// Adds the memory use. It is read on a blocking thread, because that reads many small files.
-async fn measured(found: Vec<(SessionView, Vec<LinkReport>)>, measured: bool) -> Vec<SessionView> {
+async fn add_memory(
+    found: Vec<(SessionView, Vec<LinkReport>)>,
+    measured: bool,
+) -> Vec<SessionView> {
     if !measured {
         return found.into_iter().map(|(view, _)| view).collect();
     }

@@ -10,7 +10,7 @@ use tokio::{runtime::Handle, sync::watch};
 
 use super::{Plan, ServeError};
 use crate::{
-    auth::{Authenticator, Good, Jwt, Keys, rate_limit::RateLimiter},
+    auth::{Authenticator, Jwt, Keys, VerifiedTokens, rate_limit::RateLimiter},
     config::{Auth, JwtRules},
     observe::{Observers, log::Log, metrics::Metrics},
     state::{AppState, ServerSet},
@@ -69,12 +69,12 @@ pub(crate) fn owners(
     let jwt = match jwt {
         Some(JwtRules { issuer, audiences, keys, subject, leeway }) => {
             let known = before.and_then(|it| it.jwt.as_ref()).map(|jwt| &jwt.keys);
-            let keys = match known.filter(|known| known.are_of(&keys)) {
+            let keys = match known.filter(|known| known.come_from(&keys)) {
                 Some(known) => known.clone(),
                 None => Keys::new(keys, Client::new(&ClientSettings::default())?),
             };
-            let (clock, good) = (Arc::new(SystemClock), Good::default());
-            Some(Jwt { issuer, audiences, subject, leeway, keys, clock, good })
+            let (clock, verified) = (Arc::new(SystemClock), VerifiedTokens::default());
+            Some(Jwt { issuer, audiences, subject, leeway, keys, clock, verified })
         }
         None => None,
     };

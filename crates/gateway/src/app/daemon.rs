@@ -20,10 +20,10 @@ use crate::{
 pub(crate) const READY: &str = "ready";
 
 /// Time that the daemon stays after its last client has disconnected and its last session has ended.
-const GRACE: Duration = Duration::from_secs(10);
+const IDLE_EXIT_DELAY: Duration = Duration::from_secs(10);
 
 /// Time to wait for an earlier daemon that is about to exit.
-const SUCCESSION: Duration = Duration::from_secs(25);
+const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Starts the daemon as a detached process: killing the process tree of an IDE must not end the sessions of other
 /// clients.
@@ -45,8 +45,8 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         match start(&first).await {
             Ok(gateway) => {
                 let mut signals = Signals::new()?;
-                tell(READY);
-                let idle = gateway.idle(GRACE);
+                write_line(READY);
+                let idle = gateway.idle(IDLE_EXIT_DELAY);
                 gateway
                     .run(async {
                         tokio::select! {
@@ -58,7 +58,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
                 Ok(())
             }
             Err(error) => {
-                tell(&error.to_string().replace('\n', " "));
+                write_line(&error.to_string().replace('\n', " "));
                 Err(error)
             }
         }
@@ -70,7 +70,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 async fn start(first: &str) -> Result<Gateway, Box<dyn Error>> {
     let definition: Definition = serde_json::from_str(first)
         .map_err(|_| "stayput starts this by itself; there is nothing to start it with by hand")?;
-    let until = Instant::now() + SUCCESSION;
+    let until = Instant::now() + PREDECESSOR_TIMEOUT;
     loop {
         let config = definition.config()?;
         let plan = Plan { listen: None, servers: Vec::new(), ..Plan::of(config)? };
@@ -84,7 +84,7 @@ async fn start(first: &str) -> Result<Gateway, Box<dyn Error>> {
 }
 
 /// Writes a line for the process that started the daemon. A write error is ignored: that process has exited.
-fn tell(line: &str) {
+fn write_line(line: &str) {
     let mut output = std::io::stdout().lock();
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }

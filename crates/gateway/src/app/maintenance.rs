@@ -45,7 +45,7 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
             // The session may have been revived: then its links belong to the new incarnation.
             let again =
                 held(record.id).is_some_and(|it| it.record().incarnation != record.incarnation);
-            note_end(&app, &record);
+            record_expiry(&app, &record);
             if !again {
                 end(&app, record.id);
             }
@@ -57,7 +57,7 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
 }
 
 /// Records that a session expired. Closed sessions are skipped: the code that closed them has recorded it.
-fn note_end(app: &AppState, record: &Record) {
+fn record_expiry(app: &AppState, record: &Record) {
     let reason = record.ended.map(|ended| ended.reason);
     if let Some(reason) = reason.filter(|reason| *reason != EndReason::Closed) {
         let known = app.connections.server_of(record.id);

@@ -64,15 +64,15 @@ pub(crate) enum ServeError {
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
     Listen { address: SocketAddr, error: io::Error },
     #[error(
-        "{address} can be reached from other machines, and nobody is asked who they are: configure \
-         `auth`, or listen on 127.0.0.1 or [::1]; if all who can reach it may share everything, say \
+        "{address} can be reached from other machines, and nobody is asked holder_name they are: configure \
+         `auth`, or listen on 127.0.0.1 or [::1]; if all holder_name can reach it may share everything, say \
          --open-to-all"
     )]
     Exposed { address: SocketAddr },
     #[error("the folder {} cannot be used: {error}", path.display())]
     Data { path: PathBuf, error: io::Error },
     #[error(
-        "another stayput{} has the sessions in {}; stop it, or choose another store", who(path),
+        "another stayput{} has the sessions in {}; stop it, or choose another store", holder_name(path),
         path.display()
     )]
     Taken { path: PathBuf },
@@ -140,14 +140,14 @@ impl Gateway {
             let url = format!("http://{address}/mcp/{name}");
             let fields = [("event", "serving"), ("server", name), ("url", &*url)];
             self.log.event(Level::Info, &format!("  {name}: {url}"), &fields);
-            self.recommend(name, &url);
+            self.log_client_setup(name, &url);
         }
         if self.app.servers.len() > 1 {
             let url = format!("http://{address}/mcp");
             let fields = [("event", "serving"), ("server", "all"), ("url", &*url)];
             let line = format!("  all of them at once, tools named SERVER__TOOL: {url}");
             self.log.event(Level::Info, &line, &fields);
-            self.recommend("stayput", &url);
+            self.log_client_setup("stayput", &url);
         }
         Ok(())
     }
@@ -201,14 +201,14 @@ impl Gateway {
     }
 
     /// Waits until all clients of the socket have disconnected, at most until `until`.
-    async fn farewell(guests: &Arc<()>, until: Instant) {
+    async fn wait_for_clients(guests: &Arc<()>, until: Instant) {
         while Arc::strong_count(guests) > 1 && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
     /// Logs how to configure a client for this URL.
-    fn recommend(&self, name: &str, url: &str) {
+    fn log_client_setup(&self, name: &str, url: &str) {
         if self.log.json {
             // The hints on client setup are for people, not for log processors.
             return;
@@ -249,7 +249,7 @@ impl Gateway {
         // Event streams end here. Answers are still written to their end.
         app.connections.stop_listening();
         acceptor.empty(end).await;
-        Self::farewell(&self.guests, end).await;
+        Self::wait_for_clients(&self.guests, end).await;
         let _ = tick_task.await;
         let _ = app.sessions.flush().await;
         app.links.close(Duration::from_secs(10)).await;
@@ -307,6 +307,6 @@ fn socket(plan: &Plan, log: Log) -> Result<Option<Socket>, ServeError> {
 }
 
 /// Process that holds the sessions, as part of an error message. Empty if it cannot be found out.
-fn who(data: &Path) -> String {
+fn holder_name(data: &Path) -> String {
     unix_socket::holder(data).map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }

@@ -9,13 +9,13 @@ use stayput_core::Owner;
 use super::{Claims, Credential, Principal};
 
 /// Prefix of generated tokens, so that people and secret scanners recognise them.
-pub(super) const MARK: &str = "stp_";
+pub(super) const TOKEN_PREFIX: &str = "stp_";
 
 /// Issuer of the owners that these tokens authenticate.
 const ISSUER: &str = "token";
 
 /// Prefix of a hash in the configuration.
-const HASHED: &str = "sha256:";
+const HASH_PREFIX: &str = "sha256:";
 
 /// Newly generated token. It is shown once and not stored.
 pub(crate) struct Token(String);
@@ -28,7 +28,7 @@ impl Token {
     pub(crate) fn generate() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)?;
-        Ok(Self(format!("{MARK}{}", URL_SAFE_NO_PAD.encode(bytes))))
+        Ok(Self(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))))
     }
 
     /// Returns the token itself.
@@ -57,7 +57,7 @@ impl TokenHash {
 
 impl fmt::Display for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HASHED)?;
+        f.write_str(HASH_PREFIX)?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -73,7 +73,7 @@ impl FromStr for TokenHash {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = "a hash of a token, as `stayput token NAME` prints it";
-        let digits = text.strip_prefix(HASHED).ok_or(wrong)?;
+        let digits = text.strip_prefix(HASH_PREFIX).ok_or(wrong)?;
         if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(wrong);
         }
@@ -123,7 +123,7 @@ impl Tokens {
     /// Returns the principal of a token. Looks up its hash instead of comparing tokens byte by byte, so that the time
     /// it takes reveals nothing about a token.
     pub(super) fn principal(&self, token: &str) -> Option<Principal> {
-        self.recheck(TokenHash::of(token), token.starts_with(MARK))
+        self.recheck(TokenHash::of(token), token.starts_with(TOKEN_PREFIX))
     }
 
     /// Returns the principal of the token with this hash.

@@ -25,7 +25,7 @@ pub(super) enum Algorithm {
 
 impl Algorithm {
     /// Returns the algorithm of this name (RFC 7518, RFC 8037).
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "RS256" => Self::Rs256,
             "RS384" => Self::Rs384,
@@ -91,7 +91,7 @@ impl Jwk {
             _ => return None,
         };
         let only = match text("alg") {
-            Some(name) => Some(Algorithm::named(name)?),
+            Some(name) => Some(Algorithm::from_name(name)?),
             None => None,
         };
         Some(Self { kid: text("kid").map(str::to_owned), only, material })

@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use super::jwk::Jwk;
 
 /// Age after which keys are fetched again.
-const FRESH: Duration = Duration::from_secs(600);
+const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Maximum age of keys while the issuer cannot be reached, so that an issuer that is down for a night locks out no
 /// client.
-const STALE: Duration = Duration::from_secs(24 * 3600);
+const MAX_AGE_OFFLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// Minimum interval between two fetches, whatever key ids tokens name.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of an answer of the issuer.
-const SIZE: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// Maximum number of keys that are read.
 const MAX_KEYS: usize = 100;
@@ -53,13 +53,13 @@ struct Inner {
     number: u64,
     source: KeySource,
     client: Client,
-    known: Mutex<Known>,
+    known: Mutex<CachedKeys>,
     /// Held during a fetch. Other callers wait for it.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct CachedKeys {
     keys: Arc<[Jwk]>,
     fetched: Option<Instant>,
     tried: Option<Instant>,
@@ -67,7 +67,7 @@ struct Known {
 
 /// The keys cannot be fetched, and none are cached.
 #[derive(Debug)]
-pub(super) struct Away;
+pub(super) struct KeysUnavailable;
 
 impl Keys {
     pub(crate) fn new(source: KeySource, client: Client) -> Self {
@@ -83,7 +83,7 @@ impl Keys {
     }
 
     /// Whether the keys come from this source.
-    pub(crate) fn are_of(&self, source: &KeySource) -> bool {
+    pub(crate) fn come_from(&self, source: &KeySource) -> bool {
         match (&self.0.source, source) {
             (KeySource::Set(own), KeySource::Set(other)) => own == other,
             (KeySource::Issuer(own), KeySource::Issuer(other)) => own == other,
@@ -92,7 +92,7 @@ impl Keys {
     }
 
     /// Returns the keys that may have signed a token: the one it names, or all if it names none.
-    pub(super) async fn find(&self, kid: Option<&str>) -> Result<Vec<Jwk>, Away> {
+    pub(super) async fn find(&self, kid: Option<&str>) -> Result<Vec<Jwk>, KeysUnavailable> {
         let known = self.0.known();
         let found = known.with(kid);
         if !found.is_empty() && known.is_usable() {
@@ -105,7 +105,7 @@ impl Keys {
         }
         self.0.fetch().await;
         let known = self.0.known();
-        if known.is_usable() { Ok(known.with(kid)) } else { Err(Away) }
+        if known.is_usable() { Ok(known.with(kid)) } else { Err(KeysUnavailable) }
     }
 }
 
@@ -115,18 +115,18 @@ impl fmt::Debug for Keys {
     }
 }
 
-impl Known {
+impl CachedKeys {
     fn with(&self, kid: Option<&str>) -> Vec<Jwk> {
         let fits = |key: &&Jwk| kid.is_none_or(|kid| key.kid.as_deref() == Some(kid));
         self.keys.iter().filter(fits).cloned().collect()
     }
 
     fn is_fresh(&self) -> bool {
-        self.fetched.is_some_and(|at| at.elapsed() < FRESH)
+        self.fetched.is_some_and(|at| at.elapsed() < MAX_AGE)
     }
 
     fn is_usable(&self) -> bool {
-        self.fetched.is_some_and(|at| at.elapsed() < STALE)
+        self.fetched.is_some_and(|at| at.elapsed() < MAX_AGE_OFFLINE)
     }
 
     fn may_ask(&self) -> bool {
@@ -135,7 +135,7 @@ impl Known {
 }
 
 impl Inner {
-    fn known(&self) -> Known {
+    fn known(&self) -> CachedKeys {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -190,7 +190,7 @@ impl Inner {
         if !answer.status.is_success() {
             return None;
         }
-        serde_json::from_slice(&answer.body.collect(SIZE).await.ok()?).ok()
+        serde_json::from_slice(&answer.body.collect(MAX_RESPONSE_BYTES).await.ok()?).ok()
     }
 }
 

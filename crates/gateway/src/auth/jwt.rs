@@ -15,13 +15,13 @@ use super::{AuthError, Claims, Credential, Keys, Principal, jwk::Algorithm};
 use crate::auth::bearer::TokenHash;
 
 /// Time that a verified token is cached. A key that its issuer revokes is still accepted for this long.
-const TRUSTED: Duration = Duration::from_secs(60);
+const CACHE_TTL: Duration = Duration::from_secs(60);
 
 /// Maximum number of cached tokens.
-const REMEMBERED: usize = 4096;
+const MAX_CACHED_TOKENS: usize = 4096;
 
 /// Maximum size of a token.
-const SIZE: usize = 16 << 10;
+const MAX_TOKEN_BYTES: usize = 16 << 10;
 
 /// Rules that a token of this issuer must meet.
 pub(crate) struct Jwt {
@@ -34,15 +34,15 @@ pub(crate) struct Jwt {
     pub(crate) leeway: Duration,
     pub(crate) keys: Keys,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) good: Good,
+    pub(crate) verified: VerifiedTokens,
 }
 
 /// Verified tokens by their hashes, with the time until which they are cached.
 #[derive(Default)]
-pub(crate) struct Good(Mutex<HashMap<TokenHash, (Principal, Timestamp)>>);
+pub(crate) struct VerifiedTokens(Mutex<HashMap<TokenHash, (Principal, Timestamp)>>);
 
 /// Token, split into its parts.
-struct Parts<'a> {
+struct TokenParts<'a> {
     signed: &'a [u8],
     signature: Vec<u8>,
     algorithm: Algorithm,
@@ -52,12 +52,13 @@ struct Parts<'a> {
 
 impl Jwt {
     /// Verifies a token and returns its principal.
-    pub(super) async fn principal(&self, token: &str) -> Result<Principal, AuthError> {
+    pub(super) async fn authenticate(&self, token: &str) -> Result<Principal, AuthError> {
         let (hash, now) = (TokenHash::of(token), self.clock.now());
-        if let Some(principal) = self.good.get(hash, now) {
+        if let Some(principal) = self.verified.get(hash, now) {
             return Ok(principal);
         }
-        let parts = Parts::of(token).ok_or(AuthError::Invalid("the token is not a signed JWT"))?;
+        let parts =
+            TokenParts::of(token).ok_or(AuthError::Invalid("the token is not a signed JWT"))?;
         let keys = self.keys.find(parts.kid.as_deref()).await.map_err(|_| AuthError::Unsure)?;
         let by =
             keys.iter().any(|key| key.has_signed(parts.algorithm, parts.signed, &parts.signature));
@@ -69,7 +70,7 @@ impl Jwt {
         let credential = Credential::Jwt { keys: self.keys.number() };
         let principal = Principal::new(owner, Claims(parts.claims), credential);
         let principal = Principal { until: Some(until), ..principal };
-        self.good.insert(hash, principal.clone(), until.min(now.after(TRUSTED)), now);
+        self.verified.insert(hash, principal.clone(), until.min(now.after(CACHE_TTL)), now);
         Ok(principal)
     }
 
@@ -114,7 +115,7 @@ impl Jwt {
                 "the token is made for somebody else than this gateway",
             ));
         }
-        let Some(until) = claims.get("exp").and_then(moment) else {
+        let Some(until) = claims.get("exp").and_then(parse_seconds) else {
             return Err(AuthError::Invalid("the token does not say when it ends"));
         };
         let until = until.after(self.leeway);
@@ -122,7 +123,7 @@ impl Jwt {
             return Err(AuthError::Invalid("the token has expired"));
         }
         let begins = |name: &str| match claims.get(name) {
-            Some(value) => moment(value).is_some_and(|at| at <= now.after(self.leeway)),
+            Some(value) => parse_seconds(value).is_some_and(|at| at <= now.after(self.leeway)),
             None => true,
         };
         if !begins("nbf") || !begins("iat") {
@@ -145,27 +146,30 @@ impl fmt::Debug for Jwt {
     }
 }
 
-impl Good {
+impl VerifiedTokens {
     fn get(&self, hash: TokenHash, now: Timestamp) -> Option<Principal> {
-        let good = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        good.get(&hash).filter(|(_, until)| now < *until).map(|(principal, _)| principal.clone())
+        let verified = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        verified
+            .get(&hash)
+            .filter(|(_, until)| now < *until)
+            .map(|(principal, _)| principal.clone())
     }
 
     fn insert(&self, hash: TokenHash, principal: Principal, until: Timestamp, now: Timestamp) {
-        let mut good = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if good.len() >= REMEMBERED {
-            good.retain(|_, (_, until)| now < *until);
+        let mut verified = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.len() >= MAX_CACHED_TOKENS {
+            verified.retain(|_, (_, until)| now < *until);
         }
         // If the cache is still full, the token is verified each time. That is only slower.
-        if good.len() < REMEMBERED {
-            good.insert(hash, (principal, until));
+        if verified.len() < MAX_CACHED_TOKENS {
+            verified.insert(hash, (principal, until));
         }
     }
 }
 
-impl<'a> Parts<'a> {
+impl<'a> TokenParts<'a> {
     fn of(token: &'a str) -> Option<Self> {
-        if token.len() > SIZE {
+        if token.len() > MAX_TOKEN_BYTES {
             return None;
         }
         let (signed, signature) = token.rsplit_once('.')?;
@@ -185,7 +189,7 @@ impl<'a> Parts<'a> {
         Some(Self {
             signed: signed.as_bytes(),
             signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
-            algorithm: Algorithm::named(text("alg")?)?,
+            algorithm: Algorithm::from_name(text("alg")?)?,
             kid: text("kid").map(str::to_owned),
             claims: object(claims)?,
         })
@@ -193,7 +197,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Parses seconds since 1970, which may have a fraction.
-fn moment(value: &Value) -> Option<Timestamp> {
+fn parse_seconds(value: &Value) -> Option<Timestamp> {
     let millis = value.as_f64()? * 1_000.0;
     if !(0.0..=9.0e15).contains(&millis) {
         return None;

@@ -32,7 +32,7 @@ use stayput_core::{Owner, Timestamp};
 
 pub(crate) use self::{
     claims::Claims,
-    jwt::{Good, Jwt},
+    jwt::{Jwt, VerifiedTokens},
     proxy::{Network, Proxy},
 };
 pub(crate) use crate::auth::{
@@ -128,11 +128,11 @@ impl Authenticator {
         if self.is_open() {
             return Ok(Principal::anonymous());
         }
-        Ok(self.ranked(self.vouched(from, headers).await?))
+        Ok(self.with_role(self.authenticate_headers(from, headers).await?))
     }
 
     /// Makes the principal an administrator if its claims say so.
-    fn ranked(&self, principal: Principal) -> Principal {
+    fn with_role(&self, principal: Principal) -> Principal {
         // The closure reads the claims only if claims of administrators are configured, which is rare.
         let has = |name: &str, value: &str| principal.claims.has(name, value);
         let admin = !self.admin.is_unrestricted() && self.admin.allows(has);
@@ -154,28 +154,32 @@ impl Authenticator {
             Credential::Proxy(from) => self
                 .proxy
                 .as_ref()?
-                .is_at(from)
+                .can_have_address(from)
                 .then(|| Principal { admin: false, ..principal.clone() }),
         };
-        known.filter(|known| known.owner == principal.owner).map(|known| self.ranked(known))
+        known.filter(|known| known.owner == principal.owner).map(|known| self.with_role(known))
     }
 
     /// Authenticates by the proxy's header or the bearer token.
-    async fn vouched(&self, from: IpAddr, headers: &HeaderMap) -> Result<Principal, AuthError> {
+    async fn authenticate_headers(
+        &self,
+        from: IpAddr,
+        headers: &HeaderMap,
+    ) -> Result<Principal, AuthError> {
         if let Some(proxy) = &self.proxy
-            && let Some(principal) = proxy.principal(from, headers)?
+            && let Some(principal) = proxy.authenticate(from, headers)?
         {
             return Ok(principal);
         }
         let token = bearer(headers)?;
-        if token.starts_with(bearer::MARK) || self.jwt.is_none() {
+        if token.starts_with(bearer::TOKEN_PREFIX) || self.jwt.is_none() {
             return self
                 .tokens
                 .principal(token)
                 .ok_or(AuthError::Invalid("the token is not known"));
         }
         match &self.jwt {
-            Some(jwt) => jwt.principal(token).await,
+            Some(jwt) => jwt.authenticate(token).await,
             None => Err(AuthError::Missing),
         }
     }

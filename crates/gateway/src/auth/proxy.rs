@@ -20,12 +20,12 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Returns the principal that the proxy names. `None` if the request is not from the proxy: then the header is
     /// ignored.
-    pub(super) fn principal(
+    pub(super) fn authenticate(
         &self,
         from: IpAddr,
         headers: &HeaderMap,
     ) -> Result<Option<Principal>, AuthError> {
-        if !self.is_at(from) {
+        if !self.can_have_address(from) {
             return Ok(None);
         }
         let mut values = headers.get_all(&self.header).iter();
@@ -41,7 +41,7 @@ impl Proxy {
     }
 
     /// Whether the proxy can have this address.
-    pub(super) fn is_at(&self, from: IpAddr) -> bool {
+    pub(super) fn can_have_address(&self, from: IpAddr) -> bool {
         self.from.iter().any(|network| network.has(from))
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::auth::sharded_map::ShardedMap;
 
 /// Number of owners in a shard above which full buckets are pruned.
-const CROWDED: usize = 128;
+const PRUNE_ABOVE: usize = 128;
 
 /// Burst: an owner may save up the requests of this time.
 const BURST: Duration = Duration::from_secs(2);
@@ -20,11 +20,11 @@ const BURST: Duration = Duration::from_secs(2);
 pub(crate) struct RateLimiter {
     /// Time that one request costs. `None` disables the limit.
     each: Option<Duration>,
-    tables: ShardedMap<Table>,
+    tables: ShardedMap<Buckets>,
 }
 
 #[derive(Default)]
-struct Table {
+struct Buckets {
     /// Time at which the bucket of each owner is full again.
     full: HashMap<Owner, Instant>,
     /// Number of owners at which the shard is pruned next.
@@ -62,7 +62,7 @@ impl RateLimiter {
         let Some(each) = self.each else { return Ok(()) };
         let mut table = self.tables.of(owner);
         let Some(full) = table.full.get_mut(owner) else {
-            table.meet(owner.clone(), now + each, now);
+            table.insert(owner.clone(), now + each, now);
             return Ok(());
         };
         let next = now.max(*full) + each;
@@ -81,10 +81,10 @@ impl RateLimiter {
     }
 }
 
-impl Table {
+impl Buckets {
     /// Adds an owner. Drops full buckets when the map has doubled.
-    fn meet(&mut self, owner: Owner, full: Instant, now: Instant) {
-        if self.full.len() >= self.crowded.max(CROWDED) {
+    fn insert(&mut self, owner: Owner, full: Instant, now: Instant) {
+        if self.full.len() >= self.crowded.max(PRUNE_ABOVE) {
             self.full.retain(|_, full| *full > now);
             self.crowded = self.full.len() * 2;
         }
@@ -140,6 +140,6 @@ mod tests {
             let now = start + Duration::from_millis(number.into());
             assert_eq!(rate.admit(&owner(&number.to_string()), now), Ok(()));
         }
-        assert!(rate.known() <= rate.tables.all().count() * (CROWDED + 1), "{}", rate.known());
+        assert!(rate.known() <= rate.tables.all().count() * (PRUNE_ABOVE + 1), "{}", rate.known());
     }
 }

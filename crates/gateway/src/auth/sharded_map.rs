@@ -6,18 +6,18 @@ use std::{
 };
 
 /// Number of shards.
-const COUNT: usize = 64;
+const SHARDS: usize = 64;
 
 /// Shards of one kind. A key always maps to the same shard. The hash is seeded, so a client cannot choose its shard.
 pub(crate) struct ShardedMap<T> {
     hasher: RandomState,
-    tables: [Mutex<T>; COUNT],
+    tables: [Mutex<T>; SHARDS],
 }
 
 impl<T> ShardedMap<T> {
     /// Locks the shard of this key.
     pub(crate) fn of(&self, key: &impl Hash) -> MutexGuard<'_, T> {
-        let at = usize::try_from(self.hasher.hash_one(key) % COUNT as u64).unwrap_or_default();
+        let at = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
         self.tables[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -95,12 +95,12 @@ impl Indexed {
 
 /// Cache of the indexes of profiles.
 #[derive(Debug, Default)]
-pub(crate) struct Indexes(Mutex<HashMap<(usize, &'static str), Known>>);
+pub(crate) struct Indexes(Mutex<HashMap<(usize, &'static str), CachedIndex>>);
 
 /// Cached index with a weak reference to its profile. The reference keeps the memory of the profile reserved, so that
 /// no other profile gets the same address, which is the key.
 #[derive(Debug)]
-struct Known {
+struct CachedIndex {
     profile: Weak<Profile>,
     index: Arc<Index>,
 }
@@ -120,7 +120,7 @@ impl Indexes {
         if all.len() >= PROFILES {
             all.clear();
         }
-        all.insert(key, Known { profile: Arc::downgrade(profile), index: index.clone() });
+        all.insert(key, CachedIndex { profile: Arc::downgrade(profile), index: index.clone() });
         index
     }
 }

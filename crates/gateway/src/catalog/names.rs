@@ -12,7 +12,7 @@ const MAX_NAME_LEN: usize = 64;
 const PREFIX_LIMIT: usize = 40;
 
 /// Number of hash digits that replace a truncated end.
-const HASH: usize = 8;
+const HASH_DIGITS: usize = 8;
 
 /// Maps names of servers to prefixes of names, and back.
 ///
@@ -29,10 +29,10 @@ impl Names {
     pub(crate) fn new<'a>(servers: impl IntoIterator<Item = &'a str>) -> Self {
         // A server whose name is a valid prefix keeps it, whatever other servers there are.
         let (fit, odd): (Vec<&str>, Vec<&str>) =
-            servers.into_iter().partition(|server| fitting(server) == *server);
+            servers.into_iter().partition(|server| to_prefix(server) == *server);
         let mut names = Self::default();
         for server in fit.into_iter().chain(odd) {
-            let preferred = fitting(server);
+            let preferred = to_prefix(server);
             let more = (2..).map(|number: u32| format!("{preferred}_{number}"));
             let mut free = std::iter::once(preferred.clone())
                 .chain(more)
@@ -55,7 +55,7 @@ impl Names {
         if whole.chars().count() <= MAX_NAME_LEN {
             return whole;
         }
-        let head: String = whole.chars().take(MAX_NAME_LEN - HASH - 1).collect();
+        let head: String = whole.chars().take(MAX_NAME_LEN - HASH_DIGITS - 1).collect();
         format!("{head}_{}", hash(inner))
     }
 
@@ -71,11 +71,11 @@ impl Names {
 pub(crate) fn is_cut(outer: &str) -> bool {
     let tail = outer.rsplit_once('_').map_or("", |(_, tail)| tail);
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    outer.chars().count() == MAX_NAME_LEN && tail.len() == HASH && tail.bytes().all(digit)
+    outer.chars().count() == MAX_NAME_LEN && tail.len() == HASH_DIGITS && tail.bytes().all(digit)
 }
 
 /// Turns the name of a server into a valid prefix.
-fn fitting(server: &str) -> String {
+fn to_prefix(server: &str) -> String {
     let mut prefix = String::new();
     for letter in server.chars() {
         let kept = letter.is_ascii_alphanumeric() || letter == '-';
@@ -85,7 +85,7 @@ fn fitting(server: &str) -> String {
         }
     }
     if prefix.len() > PREFIX_LIMIT {
-        prefix.truncate(PREFIX_LIMIT - HASH - 1);
+        prefix.truncate(PREFIX_LIMIT - HASH_DIGITS - 1);
         prefix = format!("{}_{}", prefix.trim_end_matches('_'), hash(server));
     }
     match prefix.trim_end_matches('_') {
@@ -96,7 +96,7 @@ fn fitting(server: &str) -> String {
 
 fn hash(text: &str) -> String {
     let digest = stayput_core::content_digest(text.as_bytes()).to_hex();
-    digest.get(..HASH).unwrap_or_default().to_owned()
+    digest.get(..HASH_DIGITS).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -35,28 +35,28 @@ impl ToolView {
 
 /// Cache of tool views, per server.
 #[derive(Default)]
-pub(crate) struct ToolViews(RwLock<HashMap<String, OfServer>>);
+pub(crate) struct ToolViews(RwLock<HashMap<String, ServerViews>>);
 
 /// Number of owners per server at which the cache is cleared.
 const MAX_CACHED_OWNERS: usize = 4096;
 
 /// Tool views of one server.
 #[derive(Default)]
-struct OfServer {
+struct ServerViews {
     /// View that each owner was shown last, because profiles may differ between owners.
-    owners: HashMap<Owner, Seen>,
+    owners: HashMap<Owner, CachedView>,
     /// View that was determined last, which most owners share.
-    last: Option<Seen>,
+    last: Option<CachedView>,
 }
 
 /// Tool view with its profile.
 #[derive(Clone)]
-struct Seen {
+struct CachedView {
     profile: Arc<Profile>,
     tool_view: Arc<ToolView>,
 }
 
-impl Seen {
+impl CachedView {
     fn of(&self, profile: &Arc<Profile>) -> Option<Arc<ToolView>> {
         Arc::ptr_eq(&self.profile, profile).then(|| self.tool_view.clone())
     }
@@ -86,7 +86,7 @@ impl ToolViews {
             return own;
         }
         let view = shared.unwrap_or_else(|| Arc::new(ToolView::of(server, profile)));
-        let seen = Seen { profile: profile.clone(), tool_view: view.clone() };
+        let seen = CachedView { profile: profile.clone(), tool_view: view.clone() };
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let of = all.entry(server.name().to_owned()).or_default();
         if of.owners.len() >= MAX_CACHED_OWNERS {

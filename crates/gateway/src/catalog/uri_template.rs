@@ -1,19 +1,19 @@
 //! URI templates, as far as needed to find the template of a URI.
 
 /// Longest URI that is matched. No template of a server means a longer one.
-const LONGEST: usize = 8 << 10;
+const MAX_URI_LENGTH: usize = 8 << 10;
 
 /// RFC 6570 template. `{name}` matches one segment; every other expression, such as `{+path}` or `{?query}`, matches
 /// anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
     /// Number of literal bytes: the more, the more specific is a match.
     literal: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Byte(u8),
     /// At least one byte, but none that ends a segment.
     Segment,
@@ -27,14 +27,14 @@ impl Template {
         let mut rest = text;
         while let Some((before, behind)) = rest.split_once('{') {
             let Some((expression, behind)) = behind.split_once('}') else { break };
-            parts.extend(before.bytes().map(Part::Byte));
+            parts.extend(before.bytes().map(TemplatePart::Byte));
             let simple = expression.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
                 && !expression.ends_with('*');
-            parts.push(if simple { Part::Segment } else { Part::Anything });
+            parts.push(if simple { TemplatePart::Segment } else { TemplatePart::Anything });
             rest = behind;
         }
-        parts.extend(rest.bytes().map(Part::Byte));
-        let literal = parts.iter().filter(|part| matches!(part, Part::Byte(_))).count();
+        parts.extend(rest.bytes().map(TemplatePart::Byte));
+        let literal = parts.iter().filter(|part| matches!(part, TemplatePart::Byte(_))).count();
         Self { parts, literal }
     }
 
@@ -45,7 +45,7 @@ impl Template {
 
     /// Whether the template matches `uri`.
     pub(crate) fn matches(&self, uri: &str) -> bool {
-        if uri.len() > LONGEST {
+        if uri.len() > MAX_URI_LENGTH {
             return false;
         }
         // Set of all positions that the bytes so far can lead to. There is no backtracking, so the time is bounded
@@ -58,13 +58,13 @@ impl Template {
             let mut next = vec![false; end + 1];
             for (at, part) in self.parts.iter().enumerate().filter(|(at, _)| places[*at]) {
                 match part {
-                    Part::Byte(own) => next[at + 1] |= *own == byte,
-                    Part::Segment if !b"/?#".contains(&byte) => {
+                    TemplatePart::Byte(own) => next[at + 1] |= *own == byte,
+                    TemplatePart::Segment if !b"/?#".contains(&byte) => {
                         next[at] = true;
                         next[at + 1] = true;
                     }
-                    Part::Segment => {}
-                    Part::Anything => next[at] = true,
+                    TemplatePart::Segment => {}
+                    TemplatePart::Anything => next[at] = true,
                 }
             }
             self.skip(&mut next);
@@ -76,7 +76,7 @@ impl Template {
     /// Adds the positions behind expressions that may match nothing.
     fn skip(&self, places: &mut [bool]) {
         for (at, part) in self.parts.iter().enumerate() {
-            if places[at] && *part == Part::Anything {
+            if places[at] && *part == TemplatePart::Anything {
                 places[at + 1] = true;
             }
         }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn matching_time_is_bounded() {
         let template = Template::new(&"{+a}x".repeat(50));
-        assert!(!template.matches(&"xy".repeat(LONGEST / 2)));
-        assert!(!Template::new("{+a}").matches(&"x".repeat(LONGEST + 1)));
+        assert!(!template.matches(&"xy".repeat(MAX_URI_LENGTH / 2)));
+        assert!(!Template::new("{+a}").matches(&"x".repeat(MAX_URI_LENGTH + 1)));
     }
 }

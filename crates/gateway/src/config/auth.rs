@@ -41,7 +41,7 @@ impl Auth {
 }
 
 /// Refuses `for` in a server if there is no authentication: then no client has claims that could match.
-pub(super) fn nobody_is_meant(file: &ConfigObject<'_>) -> ReadResult<()> {
+pub(super) fn require_auth_for_visibility(file: &ConfigObject<'_>) -> ReadResult<()> {
     for list in common::SERVERS.into_iter().filter_map(|key| file.get(key)) {
         for member in list.object()?.iter() {
             // An entry that is disabled need not be a valid object.

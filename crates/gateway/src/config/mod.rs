@@ -143,7 +143,7 @@ impl Config {
         let read = if forgiving { Servers::read_skipping_unset } else { Servers::read };
         let Servers { entries: found, warnings, mut unset, .. } = read(root, &file)?;
         if settings.auth.is_none() && wrong.is_none() {
-            auth::nobody_is_meant(&file)?;
+            auth::require_auth_for_visibility(&file)?;
         }
         unset.extend(wrong.map(|wrong| (SETTINGS.to_owned(), wrong)));
         let config = Self {

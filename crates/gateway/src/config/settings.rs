@@ -56,12 +56,12 @@ pub(crate) enum Pacing {
 impl Pacing {
     /// Default number of requests per second and owner with authentication: enough for a busy host with many agents,
     /// but not for a runaway loop.
-    const USUAL: usize = 500;
+    const DEFAULT_RATE: usize = 500;
 
     /// Returns the number of requests per second. `known` says whether there is authentication.
     pub(crate) fn limit(self, known: bool) -> Option<usize> {
         match self {
-            Self::Usual => known.then_some(Self::USUAL),
+            Self::Usual => known.then_some(Self::DEFAULT_RATE),
             Self::Unlimited => None,
             Self::Limit(count) => Some(count),
         }

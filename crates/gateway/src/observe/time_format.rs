@@ -1,48 +1,28 @@
 //! Formats of timestamps.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use stayput_core::Timestamp;
 
 /// Formats a timestamp by RFC 3339, in UTC and to the second.
 pub(crate) fn text(at: Timestamp) -> String {
-    let seconds = at.as_millis() / 1_000;
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    format!("{:.0}", date(at))
 }
 
 /// Formats a timestamp by RFC 3339, to the millisecond.
 pub(crate) fn precise(at: Timestamp) -> String {
-    let text = text(at);
-    format!("{}.{:03}Z", text.trim_end_matches('Z'), at.as_millis() % 1_000)
+    format!("{:.3}", date(at))
 }
 
 /// Formats a timestamp as an HTTP date (RFC 9110, section 5.6.7).
 pub(crate) fn http(at: Timestamp) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let seconds = at.as_millis() / 1_000;
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    let of = |all: &[&'static str], at: u64| {
-        usize::try_from(at).ok().and_then(|at| all.get(at).copied()).unwrap_or_default()
-    };
-    let (weekday, month) = (of(&DAYS, days % 7), of(&MONTHS, month - 1));
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at.as_millis()))
 }
 
-/// Converts days since 1970 to a date. Years start in March, so that the leap day is the last day of a year.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + later, month, day)
+/// Converts a timestamp to a date. A time after the year 9999 becomes the last date that can be written.
+fn date(at: Timestamp) -> jiff::Timestamp {
+    let millis = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX)
 }
 
 #[cfg(test)]

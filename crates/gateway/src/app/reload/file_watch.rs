@@ -10,7 +10,7 @@ use std::{
 use stayput_core::{Digest, content_digest};
 
 /// Poll interval. A file counts as changed when two polls in a row see the same new stamp, so that a writer can finish.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// File metadata that shows a change without reading the file. It also differs if another file was renamed over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Stamp {
 
 /// Stamp and content of a file at one time.
 #[derive(Clone, Debug)]
-pub(super) struct Look {
+pub(super) struct FileSnapshot {
     file: PathBuf,
     /// `None` if the file cannot be read.
     stamp: Option<Stamp>,
@@ -47,12 +47,12 @@ pub(super) struct Look {
 }
 
 /// Reads the stamp and the content of files.
-pub(super) fn look(files: &[PathBuf]) -> Vec<Look> {
+pub(super) fn look(files: &[PathBuf]) -> Vec<FileSnapshot> {
     // The stamp is read first, so that a write in between shows as a change.
     let look = |file: &PathBuf| {
         let stamp = Stamp::of(file);
         let content = content_digest(&fs::read(file).unwrap_or_default());
-        Look { file: file.clone(), stamp, content }
+        FileSnapshot { file: file.clone(), stamp, content }
     };
     files.iter().map(look).collect()
 }
@@ -60,13 +60,13 @@ pub(super) fn look(files: &[PathBuf]) -> Vec<Look> {
 /// Files of a configuration, as they were when it was last read.
 pub(super) struct Watch {
     files: Vec<PathBuf>,
-    known: Vec<Look>,
+    known: Vec<FileSnapshot>,
 }
 
 impl Watch {
     /// Watches `files`, which were just read. `before` holds the looks that were taken before they were read, so that a
     /// write during the read shows as a change.
-    pub(super) fn new(before: Vec<Look>, files: &[PathBuf]) -> Self {
+    pub(super) fn new(before: Vec<FileSnapshot>, files: &[PathBuf]) -> Self {
         let mut known = before;
         known.retain(|it| files.contains(&it.file));
         let new = files.iter().filter(|file| !known.iter().any(|it| it.file == **file));
@@ -84,7 +84,7 @@ impl Watch {
     pub(super) async fn changed(&mut self) {
         let mut last = self.stamps();
         loop {
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let now = self.stamps_now().await;
             let settled = now == last && now != self.stamps();
             last = now;
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    async fn settles(watch: &mut Watch) -> bool {
-        tokio::time::timeout(EVERY * 30, watch.changed()).await.is_ok()
+    async fn is_stable(watch: &mut Watch) -> bool {
+        tokio::time::timeout(POLL_INTERVAL * 30, watch.changed()).await.is_ok()
     }
 
     /// Covers a file that is rewritten, renamed over, or only touched.
@@ -140,20 +140,20 @@ mod tests {
         let mut watch = read(slice::from_ref(&file));
         assert!(watch.is_as_before().await);
         fs::write(&file, "two").unwrap();
-        assert!(settles(&mut watch).await);
+        assert!(is_stable(&mut watch).await);
         let mut watch = read(slice::from_ref(&file));
         fs::write(&other, "six").unwrap();
         fs::rename(&other, &file).unwrap();
-        assert!(settles(&mut watch).await, "put in its place");
+        assert!(is_stable(&mut watch).await, "put in its place");
         let mut watch = read(&[file.clone(), other.clone()]);
         fs::write(&file, "six").unwrap();
-        let quiet = tokio::time::timeout(EVERY * 4, watch.changed()).await;
+        let quiet = tokio::time::timeout(POLL_INTERVAL * 4, watch.changed()).await;
         assert!(quiet.is_err(), "touched");
         fs::write(&other, "there").unwrap();
-        assert!(settles(&mut watch).await, "what was not there is there");
+        assert!(is_stable(&mut watch).await, "what was not there is there");
         let begun = look(slice::from_ref(&file));
         fs::write(&file, "seven").unwrap();
         let mut watch = Watch::new(begun, &[file]);
-        assert!(settles(&mut watch).await, "written while it was read");
+        assert!(is_stable(&mut watch).await, "written while it was read");
     }
 }

@@ -91,11 +91,11 @@ pub(crate) struct ConfigReader {
     watch: Watch,
     /// Whether the configuration that was read last was refused.
     refused: bool,
-    fixed: Fixed,
+    fixed: FixedSettings,
 }
 
 /// Settings that cannot change while the gateway runs.
-struct Fixed {
+struct FixedSettings {
     listen: SocketAddr,
     store: String,
     told: ObserveRules,
@@ -111,7 +111,7 @@ impl ConfigReader {
         let begun = file_watch::look(std::slice::from_ref(&source.file));
         let (config, files) = source.load();
         let config = config?;
-        let fixed = Fixed {
+        let fixed = FixedSettings {
             listen: config.listen,
             store: config.store.clone(),
             told: config.watch.clone(),
@@ -142,7 +142,7 @@ impl ConfigReader {
             let applied = config.and_then(|config| self.apply(&app, config));
             self.refused = applied.is_err();
             match applied {
-                Ok(changes) => changes.tell(&app, &app.now()),
+                Ok(changes) => changes.notify_clients(&app, &app.now()),
                 Err(refused) => {
                     app.metrics.reloaded("refused");
                     let sentence = format!(
@@ -172,7 +172,7 @@ impl ConfigReader {
         let mut warnings = config.warnings.clone();
         let open_to_all = self.source.open_to_all;
         let mut plan = Plan { open_to_all, ..Plan::of(config)? };
-        warnings.extend(self.fixed.put_back(&mut plan));
+        warnings.extend(self.fixed.restore_fixed(&mut plan));
         let owners = app::owners(std::mem::take(&mut plan.auth), Some(&before.owners))?;
         app::exposed(&plan, &owners)?;
         let changes = Changes::between(before, &mut plan.servers);
@@ -205,9 +205,9 @@ impl ConfigReader {
     }
 }
 
-impl Fixed {
+impl FixedSettings {
     /// Resets the settings that cannot change. Returns a warning for each.
-    fn put_back(&self, plan: &mut Plan) -> Vec<String> {
+    fn restore_fixed(&self, plan: &mut Plan) -> Vec<String> {
         let mut warnings = Vec::new();
         if plan.listen != Some(self.listen) {
             warnings.push(format!(
@@ -244,7 +244,7 @@ fn are_same(some: &[SealKey], others: &[SealKey]) -> bool {
 
 impl Changes {
     /// Sends list-changed notifications to the clients that see, or saw, a server that changed.
-    fn tell(&self, before: &AppState, now: &AppState) {
+    fn notify_clients(&self, before: &AppState, now: &AppState) {
         let sees = |server: &str, owner: &Owner, claims: &Claims| {
             let shown = |app: &AppState| {
                 app.servers.contains_key(server) && app.views.show(server, owner, claims)

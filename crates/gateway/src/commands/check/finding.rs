@@ -3,7 +3,7 @@
 /// Results of all servers.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    pub(super) servers: Vec<OfServer>,
+    pub(super) servers: Vec<ServerReport>,
     /// Warnings about settings without effect.
     pub(super) warnings: Vec<String>,
 }
@@ -17,14 +17,14 @@ impl Checked {
 
 /// Result of one server.
 #[derive(Debug, Default)]
-pub(super) struct OfServer {
+pub(super) struct ServerReport {
     pub(super) name: String,
     pub(super) transport: &'static str,
     /// Era of its protocol, if it answered.
     pub(super) era: Option<&'static str>,
     pub(super) version: Option<String>,
     pub(super) tools: Option<usize>,
-    pub(super) isolation: Isolated,
+    pub(super) isolation: ProbedIsolation,
     /// Duration of start, handshake and lists.
     pub(super) millis: Option<u128>,
     pub(super) findings: Vec<Finding>,
@@ -52,7 +52,7 @@ impl Finding {
 
 /// Isolation of two sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Isolated {
+pub(super) enum ProbedIsolation {
     /// Not known.
     #[default]
     Unknown,
@@ -72,7 +72,7 @@ pub(super) enum Isolated {
     Mixed,
 }
 
-impl Isolated {
+impl ProbedIsolation {
     /// Returns the word for the table.
     pub(super) fn as_str(self) -> &'static str {
         match self {

@@ -10,14 +10,14 @@ const MEMORY: [&str; 3] = ["create_entities", "read_graph", "delete_entities"];
 const BROWSER: [&str; 2] = ["browser_navigate", "browser_snapshot"];
 
 /// Two open sessions of one server.
-pub(super) struct Pair<'a> {
+pub(super) struct SessionPair<'a> {
     pub(super) first: &'a PooledLink,
     pub(super) second: &'a PooledLink,
 }
 
 /// Outcome of a probe.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum ProbeOutcome {
     /// Changes of one session were not visible in the other.
     Apart,
     /// Changes of one session were visible in the other.
@@ -29,12 +29,12 @@ pub(super) enum Seen {
 }
 
 /// Probes whether two sessions see each other's state. Returns `None` if no probe fits the tools.
-pub(super) async fn look(pair: &Pair<'_>, tools: &[String]) -> Option<Seen> {
+pub(super) async fn look(pair: &SessionPair<'_>, tools: &[String]) -> Option<ProbeOutcome> {
     if has(tools, &MEMORY) {
-        return Some(memory(pair).await.unwrap_or_else(Seen::Fails));
+        return Some(memory(pair).await.unwrap_or_else(ProbeOutcome::Fails));
     }
     if has(tools, &BROWSER) {
-        return Some(browser(pair).await.unwrap_or_else(Seen::Fails));
+        return Some(browser(pair).await.unwrap_or_else(ProbeOutcome::Fails));
     }
     None
 }
@@ -69,7 +69,7 @@ fn word() -> String {
 }
 
 /// Writes an entity in the first session, and checks whether the second one can read it.
-async fn memory(pair: &Pair<'_>) -> Result<Seen, String> {
+async fn memory(pair: &SessionPair<'_>) -> Result<ProbeOutcome, String> {
     let word = word();
     let entity = json!({ "name": word, "entityType": "check", "observations": [] });
     call(pair.first, "create_entities", json!({ "entities": [entity] })).await?;
@@ -78,31 +78,31 @@ async fn memory(pair: &Pair<'_>) -> Result<Seen, String> {
     let removed = call(pair.first, "delete_entities", json!({ "entityNames": [word] })).await;
     let seen = match read {
         Ok(text) if text.contains(&word) => {
-            Seen::Mixed("what one session writes down, another one reads".to_owned())
+            ProbeOutcome::Mixed("what one session writes down, another one reads".to_owned())
         }
-        Ok(_) => Seen::Apart,
-        Err(sentence) => {
-            Seen::SecondFails(format!("a second session does not work beside a first: {sentence}"))
-        }
+        Ok(_) => ProbeOutcome::Apart,
+        Err(sentence) => ProbeOutcome::SecondFails(format!(
+            "a second session does not work beside a first: {sentence}"
+        )),
     };
     removed.map(|_| seen)
 }
 
 /// Opens a page in both sessions, and checks whether the first one still shows its own.
-async fn browser(pair: &Pair<'_>) -> Result<Seen, String> {
+async fn browser(pair: &SessionPair<'_>) -> Result<ProbeOutcome, String> {
     let (one, two) = (word(), word());
     let page = |word: &str| json!({ "url": format!("data:text/html,<h1>{word}</h1>") });
     call(pair.first, "browser_navigate", page(&one)).await?;
     if let Err(sentence) = call(pair.second, "browser_navigate", page(&two)).await {
         let what = format!("a second session does not work beside a first: {sentence}");
-        return Ok(Seen::SecondFails(what));
+        return Ok(ProbeOutcome::SecondFails(what));
     }
     let seen = call(pair.first, "browser_snapshot", json!({})).await?;
     Ok(match seen.contains(&one) && !seen.contains(&two) {
-        true => Seen::Apart,
-        false => {
-            Seen::Mixed("two sessions have one page: each sees what the other opens".to_owned())
-        }
+        true => ProbeOutcome::Apart,
+        false => ProbeOutcome::Mixed(
+            "two sessions have one page: each sees what the other opens".to_owned(),
+        ),
     })
 }
 

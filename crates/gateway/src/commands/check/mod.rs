@@ -11,8 +11,8 @@
 mod files;
 mod finding;
 mod isolation_probe;
+mod output;
 mod probe;
-mod table;
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -38,14 +38,14 @@ use crate::{
 };
 
 /// Number of servers that are probed concurrently. Each one needs several processes for a short time.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_PROBES: usize = 4;
 
 /// Time that the started processes get to end.
 const CLOSING: Duration = Duration::from_secs(15);
 
 /// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CheckOutcome {
     /// There is no finding.
     Well,
     /// There are findings.
@@ -60,15 +60,15 @@ pub(crate) enum Verdict {
 ///
 /// # Errors
 /// If the check cannot start, or the result cannot be written.
-pub(crate) async fn run(args: &cli::Check) -> io::Result<Verdict> {
+pub(crate) async fn run(args: &cli::Check) -> io::Result<CheckOutcome> {
     let (servers, mut checked) = match chosen(args) {
         Ok(chosen) => chosen,
         Err(sentence) => {
             Log::default().line(&format!("stayput: {sentence}"));
             if args.json {
-                table::write(&table::unusable(&sentence))?;
+                output::write(&output::unusable(&sentence))?;
             }
-            return Ok(Verdict::Unusable);
+            return Ok(CheckOutcome::Unusable);
         }
     };
     let mut signals = Signals::new()?;
@@ -83,13 +83,13 @@ pub(crate) async fn run(args: &cli::Check) -> io::Result<Verdict> {
     tokio::select! {
         _ = links.close(CLOSING) => {}
         // A second signal stops at once. The warden ends the remaining child processes.
-        () = signals.next() => return Ok(Verdict::Interrupted),
+        () = signals.next() => return Ok(CheckOutcome::Interrupted),
     }
-    let Some(probed) = probed else { return Ok(Verdict::Interrupted) };
+    let Some(probed) = probed else { return Ok(CheckOutcome::Interrupted) };
     checked.servers.extend(probed);
-    let text = if args.json { table::json(&checked) } else { table::text(&checked) };
-    table::write(&text)?;
-    Ok(if checked.is_well() { Verdict::Well } else { Verdict::Found })
+    let text = if args.json { output::json(&checked) } else { output::text(&checked) };
+    output::write(&text)?;
+    Ok(if checked.is_well() { CheckOutcome::Well } else { CheckOutcome::Found })
 }
 
 /// Returns the servers to probe, and the findings that are known without a probe.
@@ -123,8 +123,8 @@ async fn probe_all(
     servers: &[Server],
     calls: bool,
     progress: &Progress,
-) -> Vec<finding::OfServer> {
-    let permits = Arc::new(Semaphore::new(AT_ONCE));
+) -> Vec<finding::ServerReport> {
+    let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_PROBES));
     let probes = servers.iter().map(|server| {
         let permits = permits.clone();
         async move {
@@ -146,7 +146,7 @@ struct Progress {
 }
 
 /// Escape sequence that clears the line.
-const CLEAR: &str = "\r\x1b[K";
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 impl Progress {
     fn new(people: bool, all: usize) -> Self {
@@ -168,11 +168,11 @@ impl Progress {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state);
         let (running, done) = &*state;
-        self.show(&format!("{CLEAR}{done} of {} checked … {}", self.all, running.join(", ")));
+        self.show(&format!("{CLEAR_LINE}{done} of {} checked … {}", self.all, running.join(", ")));
     }
 
     fn over(&self) {
-        self.show(CLEAR);
+        self.show(CLEAR_LINE);
     }
 
     fn show(&self, text: &str) {

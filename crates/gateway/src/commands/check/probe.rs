@@ -11,15 +11,15 @@ use tokio::time::Instant;
 
 use super::{
     files,
-    finding::{Finding, Isolated, OfServer},
+    finding::{Finding, ProbedIsolation, ServerReport},
 };
 use crate::{
     catalog::tool_argument::{self, Argument},
-    commands::check::isolation_probe::{self, Pair, Seen},
+    commands::check::isolation_probe::{self, ProbeOutcome, SessionPair},
 };
 
 /// Maximum number of names in a message.
-const NAMED: usize = 5;
+const MAX_NAMES: usize = 5;
 
 /// Probe of one server.
 pub(super) struct Probe<'a> {
@@ -30,21 +30,21 @@ pub(super) struct Probe<'a> {
 }
 
 /// Result of a server that cannot be probed, because a variable is not set.
-pub(super) fn unset(name: &str, finding: Finding) -> OfServer {
+pub(super) fn unset(name: &str, finding: Finding) -> ServerReport {
     let findings = vec![finding];
-    OfServer { name: name.to_owned(), transport: "-", findings, ..OfServer::default() }
+    ServerReport { name: name.to_owned(), transport: "-", findings, ..ServerReport::default() }
 }
 
 impl Probe<'_> {
     /// Runs the probe. All links that it opens are ended again.
-    pub(super) async fn run(&self) -> OfServer {
+    pub(super) async fn run(&self) -> ServerReport {
         let transport = match (self.server.is_process(), self.server.is_sse()) {
             (true, _) => "stdio",
             (_, true) => "sse",
             _ => "http",
         };
         let name = self.server.name().to_owned();
-        let mut found = OfServer { name, transport, ..OfServer::default() };
+        let mut found = ServerReport { name, transport, ..ServerReport::default() };
         let begun = Instant::now();
         let place = place(Owner::local());
         let learned = self.links.profile(self.server, &place).await;
@@ -55,13 +55,13 @@ impl Probe<'_> {
                 self.describe(&mut found, &profile);
                 self.pair(&mut found, &profile).await;
             }
-            Err(error) => found.findings.push(unopened(&error, "")),
+            Err(error) => found.findings.push(describe_open_error(&error, "")),
         }
         found
     }
 
     /// Records the era, the version and the tools of the server.
-    fn describe(&self, found: &mut OfServer, profile: &Profile) {
+    fn describe(&self, found: &mut ServerReport, profile: &Profile) {
         let (greeting, pages) = (profile.greeting(), profile.pages("tools/list"));
         found.era = Some(match profile.way().era() {
             Era::Legacy => "legacy",
@@ -91,10 +91,10 @@ impl Probe<'_> {
     }
 
     /// Opens two sessions at once and compares them.
-    async fn pair(&self, found: &mut OfServer, profile: &Profile) {
+    async fn pair(&self, found: &mut ServerReport, profile: &Profile) {
         let isolation = self.isolation(profile);
         if isolation == Isolation::Shared {
-            found.isolation = Isolated::Shared;
+            found.isolation = ProbedIsolation::Shared;
             if profile.way().era() == Era::Legacy {
                 let note = "all sessions share one state, because `isolation` is `shared`";
                 found.notes.push(note.to_owned());
@@ -112,33 +112,34 @@ impl Probe<'_> {
         let _ = tokio::join!(self.links.end(one.session), self.links.end(two.session));
     }
 
-    async fn both(&self, found: &mut OfServer, profile: &Profile, [one, two]: [&LinkOwner; 2]) {
+    async fn both(&self, found: &mut ServerReport, profile: &Profile, [one, two]: [&LinkOwner; 2]) {
         let open = |place| self.open(place);
         let (first, second) = tokio::join!(open(one), open(two));
         let (first, second) = match (first, second) {
             (Ok(first), Ok(second)) => (first, second),
             (Err(error), Err(_)) => {
-                found.findings.push(unopened(&error, ""));
+                found.findings.push(describe_open_error(&error, ""));
                 return;
             }
             (Err(error), _) | (_, Err(error)) => {
-                found.isolation = Isolated::SecondFails;
-                let finding = unopened(&error, "a second session does not work beside a first: ");
+                found.isolation = ProbedIsolation::SecondFails;
+                let finding =
+                    describe_open_error(&error, "a second session does not work beside a first: ");
                 found.findings.push(finding.remedy(isolation_probe::remedy(&tools(profile))));
                 return;
             }
         };
         found.isolation = match (self.server.is_process(), first.keeps_state()) {
-            (true, _) => Isolated::OwnProcess,
-            (false, true) => Isolated::OwnSession,
-            (false, false) => Isolated::Stateless,
+            (true, _) => ProbedIsolation::OwnProcess,
+            (false, true) => ProbedIsolation::OwnSession,
+            (false, false) => ProbedIsolation::Stateless,
         };
         let names = tools(profile);
-        let pair = Pair { first: &first, second: &second };
+        let pair = SessionPair { first: &first, second: &second };
         if self.calls
             && let Some(seen) = isolation_probe::look(&pair, &names).await
         {
-            judge(found, seen, &names);
+            record_isolation(found, seen, &names);
         }
         if let Some((one, two)) = first.pid().zip(second.pid())
             && found.findings.is_empty()
@@ -153,36 +154,36 @@ impl Probe<'_> {
     }
 }
 
-impl OfServer {
+impl ServerReport {
     /// Records files that both sessions write to.
     fn note_files(&mut self, both: &[PathBuf]) {
         if both.is_empty() {
             return;
         }
-        self.isolation = Isolated::Mixed;
+        self.isolation = ProbedIsolation::Mixed;
         let files: Vec<String> = both.iter().map(|file| file.display().to_string()).collect();
         let what = format!("the processes of two sessions both write to {}", some(&files));
         self.findings.push(Finding::new(what).remedy(isolation_probe::remedy(&[])));
     }
 }
 
-fn judge(found: &mut OfServer, seen: Seen, tools: &[String]) {
+fn record_isolation(found: &mut ServerReport, seen: ProbeOutcome, tools: &[String]) {
     match seen {
-        Seen::Apart => found.isolation = Isolated::Apart,
-        Seen::Mixed(what) => {
-            found.isolation = Isolated::Mixed;
+        ProbeOutcome::Apart => found.isolation = ProbedIsolation::Apart,
+        ProbeOutcome::Mixed(what) => {
+            found.isolation = ProbedIsolation::Mixed;
             found.findings.push(Finding::new(what).remedy(isolation_probe::remedy(tools)));
         }
-        Seen::SecondFails(what) => {
-            found.isolation = Isolated::SecondFails;
+        ProbeOutcome::SecondFails(what) => {
+            found.isolation = ProbedIsolation::SecondFails;
             found.findings.push(Finding::new(what).remedy(isolation_probe::remedy(tools)));
         }
-        Seen::Fails(what) => found.findings.push(Finding::new(what)),
+        ProbeOutcome::Fails(what) => found.findings.push(Finding::new(what)),
     }
 }
 
 /// Describes why there is no link, with the remedy.
-fn unopened(error: &LinkOpenError, before: &str) -> Finding {
+fn describe_open_error(error: &LinkOpenError, before: &str) -> Finding {
     let finding = Finding::new(format!("{before}{error}"));
     match error {
         LinkOpenError::Start { .. } => finding.remedy(
@@ -217,6 +218,6 @@ fn tools(profile: &Profile) -> Vec<String> {
 
 /// Joins the first few names.
 fn some(names: &[String]) -> String {
-    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > NAMED { format!("{shown}, …") } else { shown }
+    let shown = names.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > MAX_NAMES { format!("{shown}, …") } else { shown }
 }

@@ -4,14 +4,15 @@ use std::io::Read as _;
 
 use serde_json::{Map, Value, json};
 
-use super::{RemoteError, Way, mcp::Connection, say, table::plain};
+use super::{GatewayAddress, RemoteError, mcp::Connection, say};
 use crate::cli::CallArgs;
+use crate::commands::terminal::plain;
 
 /// Makes one call and prints its result.
 ///
 /// # Errors
 /// [`RemoteError`] is a sentence for the user. It also carries the text of a tool that failed.
-pub(crate) async fn run(way: &Way, args: &CallArgs) -> Result<(), RemoteError> {
+pub(crate) async fn run(way: &GatewayAddress, args: &CallArgs) -> Result<(), RemoteError> {
     let session = args.session.as_ref().map(|key| key.value());
     let connection = Connection::open(way, &args.server, session).await?;
     // On Ctrl-C the connection is still closed, so that nothing is left on the gateway.
@@ -21,13 +22,13 @@ pub(crate) async fn run(way: &Way, args: &CallArgs) -> Result<(), RemoteError> {
     };
     connection.close().await;
     let result = called?;
-    let (failed, told) = (result["isError"] == true, told(&result));
+    let (failed, format_result) = (result["isError"] == true, format_result(&result));
     if args.at.json {
         say(&result.to_string());
     } else if !failed {
-        say(&told);
+        say(&format_result);
     }
-    if failed { Err(RemoteError::Refused(told)) } else { Ok(()) }
+    if failed { Err(RemoteError::Refused(format_result)) } else { Ok(()) }
 }
 
 async fn call(connection: &Connection<'_>, args: &CallArgs) -> Result<Value, RemoteError> {
@@ -84,7 +85,7 @@ fn argument(pair: &str, schema: &Value) -> Result<(String, Value), RemoteError> 
 }
 
 /// Formats a result as text. Content that is no text is shown by its type.
-fn told(result: &Value) -> String {
+fn format_result(result: &Value) -> String {
     let block = |it: &Value| match it["text"].as_str().or(it["resource"]["text"].as_str()) {
         Some(text) => plain(text),
         None => {
@@ -121,7 +122,10 @@ mod tests {
             { "type": "text", "text": "a" },
             { "type": "image", "mimeType": "image/png", "data": "…" },
         ]);
-        assert_eq!(told(&json!({ "content": content })), "a\n[image image/png]");
-        assert_eq!(told(&json!({ "content": [], "structuredContent": { "n": 1 } })), r#"{"n":1}"#);
+        assert_eq!(format_result(&json!({ "content": content })), "a\n[image image/png]");
+        assert_eq!(
+            format_result(&json!({ "content": [], "structuredContent": { "n": 1 } })),
+            r#"{"n":1}"#
+        );
     }
 }

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, header};
 use serde_json::{Value, json};
 use stayput_wire::{header as mcp, sse::Decoder};
 
-use super::{MAX_ANSWER_BYTES, RemoteError, Said, Way};
+use super::{GatewayAddress, GatewayResponse, MAX_ANSWER_BYTES, RemoteError};
 
 /// Timeout of a request: the maximum time of a call, plus a margin.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3_900);
@@ -17,7 +17,7 @@ const VERSION: &str = "2025-11-25";
 
 /// Connection to one server.
 pub(super) struct Connection<'a> {
-    way: &'a Way,
+    way: &'a GatewayAddress,
     path: String,
     headers: Vec<(HeaderName, HeaderValue)>,
     next: Cell<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Connection<'a> {
 impl<'a> Connection<'a> {
     /// Sends `initialize` to a server of the gateway, on the named session if there is one.
     pub(super) async fn open(
-        way: &'a Way,
+        way: &'a GatewayAddress,
         server: &str,
         session: Option<&str>,
     ) -> Result<Self, RemoteError> {
@@ -69,20 +69,20 @@ impl<'a> Connection<'a> {
         let _ = self.send(Method::DELETE, String::new()).await;
     }
 
-    async fn post(&self, method: &str, params: Value) -> Result<Said, RemoteError> {
+    async fn post(&self, method: &str, params: Value) -> Result<GatewayResponse, RemoteError> {
         let id = self.next.replace(self.next.get() + 1);
         let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         self.send(Method::POST, body.to_string()).await?.good()
     }
 
-    async fn send(&self, method: Method, body: String) -> Result<Said, RemoteError> {
+    async fn send(&self, method: Method, body: String) -> Result<GatewayResponse, RemoteError> {
         let target = (method, &*self.path);
         self.way.ask(target, &self.headers, Bytes::from(body), CALL_TIMEOUT).await
     }
 }
 
 /// Returns the result with this id, from one message or from an event stream.
-fn answer(said: &Said, id: u64) -> Result<Value, RemoteError> {
+fn answer(said: &GatewayResponse, id: u64) -> Result<Value, RemoteError> {
     let kind = said.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
     let mut messages: Vec<Value> = Vec::new();
     if kind.is_some_and(|kind| kind.starts_with(mcp::EVENT_STREAM)) {

@@ -3,7 +3,6 @@
 pub(crate) mod call;
 mod mcp;
 pub(crate) mod sessions;
-mod table;
 
 use std::{
     fmt,
@@ -30,7 +29,7 @@ use crate::{
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Address of a gateway.
-pub(crate) enum Way {
+pub(crate) enum GatewayAddress {
     /// Unix socket in this data folder.
     Socket(PathBuf),
     /// URL, with a token.
@@ -60,13 +59,13 @@ pub(crate) enum RemoteError {
 }
 
 /// HTTP answer of a gateway.
-pub(crate) struct Said {
+pub(crate) struct GatewayResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Said {
+impl GatewayResponse {
     /// Returns the answer if its status is a success, else its error message.
     fn good(self) -> Result<Self, RemoteError> {
         if self.status.is_success() {
@@ -111,14 +110,14 @@ impl At {
     ///
     /// # Errors
     /// [`AtError`] says which option to use.
-    pub(crate) fn way(&self, folder: &Path) -> Result<Way, AtError> {
+    pub(crate) fn way(&self, folder: &Path) -> Result<GatewayAddress, AtError> {
         if let Some(url) = &self.url {
             let token = self.token_file.as_ref().map(|file| {
                 let read = std::fs::read_to_string(file);
                 read.map_err(|error| AtError::Token { file: file.clone(), error })
             });
             let token = token.transpose()?.map(|token| token.trim().to_owned());
-            return Way::url(url, token);
+            return GatewayAddress::url(url, token);
         }
         let definition = match self.config.clone().or_else(|| found(folder)) {
             Some(file) => stdio::read(&file, folder)?,
@@ -128,11 +127,11 @@ impl At {
             Some(StoreUrl(store)) => definition.on(store),
             None => definition,
         };
-        Ok(Way::Socket(instance_lock::folder(&definition.config()?.store)?))
+        Ok(GatewayAddress::Socket(instance_lock::folder(&definition.config()?.store)?))
     }
 }
 
-impl Way {
+impl GatewayAddress {
     /// Creates the address of a URL.
     pub(crate) fn url(url: &str, token: Option<String>) -> Result<Self, AtError> {
         let base = url.trim_end_matches('/').to_owned();
@@ -149,7 +148,7 @@ impl Way {
         headers: Headers<'_>,
         body: Bytes,
         limit: Duration,
-    ) -> Result<Said, RemoteError> {
+    ) -> Result<GatewayResponse, RemoteError> {
         let answer = async {
             match self {
                 Self::Socket(data) => over_socket(data, (method, path), headers, body).await,
@@ -179,11 +178,18 @@ impl Way {
     }
 }
 
-async fn over_http(client: &Client, request: upstream::Request) -> Result<Said, RemoteError> {
+async fn over_http(
+    client: &Client,
+    request: upstream::Request,
+) -> Result<GatewayResponse, RemoteError> {
     let broken = |error: upstream::HttpError| RemoteError::Broken(error.to_string());
     let upstream::Response { status, headers, body } =
         client.send(request).await.map_err(broken)?;
-    Ok(Said { status, headers, body: body.collect(MAX_ANSWER_BYTES).await.map_err(broken)? })
+    Ok(GatewayResponse {
+        status,
+        headers,
+        body: body.collect(MAX_ANSWER_BYTES).await.map_err(broken)?,
+    })
 }
 
 async fn over_socket(
@@ -191,7 +197,7 @@ async fn over_socket(
     (method, path): (Method, &str),
     headers: Headers<'_>,
     body: Bytes,
-) -> Result<Said, RemoteError> {
+) -> Result<GatewayResponse, RemoteError> {
     use std::io::ErrorKind::{ConnectionRefused, NotFound};
     let stream = unix_socket::connect(data).await.map_err(|error| match error.kind() {
         NotFound | ConnectionRefused => RemoteError::NoGateway(data.to_owned()),
@@ -212,10 +218,10 @@ async fn over_socket(
     let body = http_body_util::Limited::new(body, MAX_ANSWER_BYTES).collect().await;
     let body = body.map_err(|error| RemoteError::Broken(error.to_string()))?.to_bytes();
     connection.abort();
-    Ok(Said { status: head.status, headers: head.headers, body })
+    Ok(GatewayResponse { status: head.status, headers: head.headers, body })
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for GatewayAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(data) => write!(f, "Way({})", data.display()),

@@ -6,10 +6,8 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{
-    RemoteError, Way, say,
-    table::{colours, memory, plain, span, strong, table},
-};
+use super::{GatewayAddress, RemoteError, say};
+use crate::commands::terminal::{colours, memory, plain, span, strong, table};
 use crate::{
     admin::encoded,
     cli::{End, Filter, SessionsCommand},
@@ -40,7 +38,7 @@ const HEADINGS: [&str; 11] = [
 /// # Errors
 /// [`RemoteError`] is a sentence for the user.
 pub(crate) async fn run(
-    way: &Way,
+    way: &GatewayAddress,
     what: Option<SessionsCommand>,
     json: bool,
 ) -> Result<(), RemoteError> {
@@ -59,12 +57,20 @@ pub(crate) async fn run(
     Ok(())
 }
 
-async fn ask(way: &Way, method: Method, path: &str) -> Result<super::Said, RemoteError> {
+async fn ask(
+    way: &GatewayAddress,
+    method: Method,
+    path: &str,
+) -> Result<super::GatewayResponse, RemoteError> {
     way.ask((method, path), &[], Bytes::new(), REQUEST_TIMEOUT).await
 }
 
 /// Returns all sessions that match the filter, page by page.
-async fn all(way: &Way, filter: &Filter, memory: bool) -> Result<Vec<Value>, RemoteError> {
+async fn all(
+    way: &GatewayAddress,
+    filter: &Filter,
+    memory: bool,
+) -> Result<Vec<Value>, RemoteError> {
     let mut query = format!("limit={PAGE_SIZE}&memory={memory}");
     let wanted = [("owner", &filter.owner), ("server", &filter.server), ("state", &filter.state)];
     for (name, value) in wanted {
@@ -86,7 +92,7 @@ async fn all(way: &Way, filter: &Filter, memory: bool) -> Result<Vec<Value>, Rem
     }
 }
 
-async fn end_all(way: &Way, end: End, json: bool) -> Result<(), RemoteError> {
+async fn end_all(way: &GatewayAddress, end: End, json: bool) -> Result<(), RemoteError> {
     let ids = if end.ids.is_empty() {
         let filter = Filter { owner: end.owner, server: end.server, state: None };
         let found = all(way, &filter, false).await?;

@@ -40,11 +40,11 @@ type Reply = Response<Full<Bytes>>;
 pub(super) struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    front: Arc<Front>,
+    front: Arc<HttpServer>,
 }
 
 #[derive(Default)]
-struct Front(Mutex<Sessions>);
+struct HttpServer(Mutex<Sessions>);
 
 impl Server {
     /// Binds `address`, with the sessions of the file `state`.
@@ -52,7 +52,7 @@ impl Server {
         if !address.ip().is_loopback() {
             return Err(DemoError::NotLocal(address));
         }
-        let front = Arc::new(Front(Mutex::new(Sessions::load(state)?)));
+        let front = Arc::new(HttpServer(Mutex::new(Sessions::load(state)?)));
         let failed = |error| DemoError::Bind { address, error };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -81,7 +81,7 @@ impl Server {
     }
 }
 
-async fn connection(front: Arc<Front>, socket: TcpStream) {
+async fn connection(front: Arc<HttpServer>, socket: TcpStream) {
     let _ = socket.set_nodelay(true);
     let service = service_fn(|request| {
         let front = front.clone();
@@ -91,7 +91,7 @@ async fn connection(front: Arc<Front>, socket: TcpStream) {
     let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
 }
 
-impl Front {
+impl HttpServer {
     async fn route(&self, request: Request<Incoming>) -> Reply {
         let (parts, body) = request.into_parts();
         if parts.uri.path() != PATH {

@@ -33,7 +33,7 @@ struct Session {
 
 /// Stored form of a session.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredSession {
     version: String,
     #[serde(flatten)]
     notebook: Notebook,
@@ -45,14 +45,14 @@ impl Sessions {
         let mut sessions = Self { file: file.map(Path::to_owned), ..Self::default() };
         let Some(file) = file else { return Ok(sessions) };
         let failed = |problem: String| DemoError::State { file: file.to_owned(), problem };
-        let kept: HashMap<String, Kept> = match std::fs::read(file) {
+        let kept: HashMap<String, StoredSession> = match std::fs::read(file) {
             Ok(bytes) => {
                 serde_json::from_slice(&bytes).map_err(|error| failed(unreadable(&error)))?
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(sessions),
             Err(error) => return Err(failed(error.to_string())),
         };
-        for (id, Kept { version, notebook }) in kept {
+        for (id, StoredSession { version, notebook }) in kept {
             let version = Some(Version::from(version.as_str()));
             sessions.open.insert(id, Session { peer: Peer { version, notebook }, used: 0 });
         }
@@ -112,7 +112,7 @@ impl Sessions {
     /// the owner can read it, because an id gives access to its session.
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let kept: HashMap<&String, Kept> = self.open.iter().map(Session::kept).collect();
+        let kept: HashMap<&String, StoredSession> = self.open.iter().map(Session::kept).collect();
         let mut name = file.clone().into_os_string();
         name.push(".new");
         let mut options = OpenOptions::new();
@@ -124,9 +124,9 @@ impl Sessions {
 }
 
 impl Session {
-    fn kept<'s>((id, session): (&'s String, &Self)) -> (&'s String, Kept) {
+    fn kept<'s>((id, session): (&'s String, &Self)) -> (&'s String, StoredSession) {
         let version = session.peer.version.as_ref().map_or("", Version::as_str).to_owned();
-        (id, Kept { version, notebook: session.peer.notebook.clone() })
+        (id, StoredSession { version, notebook: session.peer.notebook.clone() })
     }
 }
 

@@ -29,7 +29,7 @@ fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap()
 }
 
-fn greeted() -> Peer {
+fn initialized_peer() -> Peer {
     let mut peer = Peer::default();
     asked(&mut peer, HELLO);
     peer
@@ -37,7 +37,7 @@ fn greeted() -> Peer {
 
 #[test]
 fn notebook_keeps_its_notes() {
-    let mut peer = greeted();
+    let mut peer = initialized_peer();
     assert_eq!(text(&asked(&mut peer, &call("note_list", &json!({})))), "There are no notes.");
     for note in ["milk", "bread"] {
         let added = asked(&mut peer, &call("note_add", &json!({ "text": note })));
@@ -53,7 +53,7 @@ fn notebook_keeps_its_notes() {
 
 #[test]
 fn invalid_note_is_a_tool_error() {
-    let mut peer = greeted();
+    let mut peer = initialized_peer();
     let long = "x".repeat(5_000);
     for arguments in
         [json!({}), json!({ "text": 1 }), json!({ "text": " " }), json!({ "text": long })]
@@ -69,7 +69,7 @@ fn invalid_note_is_a_tool_error() {
 
 #[test]
 fn tools_have_descriptions() {
-    let answer = asked(&mut greeted(), &request("tools/list", &json!({})));
+    let answer = asked(&mut initialized_peer(), &request("tools/list", &json!({})));
     let tools = answer["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["note_add", "note_list", "count", "whoami"]);
@@ -84,7 +84,7 @@ fn errors_have_json_rpc_codes() {
     let mut fresh = Peer::default();
     assert_eq!(asked(&mut fresh, &request("ping", &json!({})))["result"], json!({}));
     assert_eq!(asked(&mut fresh, &call("count", &json!({})))["error"]["code"], -32600);
-    let mut peer = greeted();
+    let mut peer = initialized_peer();
     for (message, code) in [
         ("{", -32700),
         ("[]", -32600),
@@ -123,7 +123,7 @@ fn legacy_version_of_the_client_is_accepted() {
 #[test]
 fn batch_is_answered_as_a_batch() {
     let batch = format!("[{},{}]", call("count", &json!({})), call("count", &json!({})));
-    assert_eq!(asked(&mut greeted(), &batch)["error"]["code"], -32600);
+    assert_eq!(asked(&mut initialized_peer(), &batch)["error"]["code"], -32600);
     let mut peer = Peer::default();
     asked(&mut peer, &request("initialize", &json!({ "protocolVersion": "2025-03-26" })));
     let answers = asked(&mut peer, &batch);

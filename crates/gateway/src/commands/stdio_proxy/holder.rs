@@ -59,14 +59,14 @@ pub(super) struct Holder {
 }
 
 /// Data folder of the sessions, and the handshake to send.
-pub(super) struct Way {
+pub(super) struct HolderAddress {
     pub(super) data: PathBuf,
     pub(super) hello: ProxyHello,
     /// Whether the previous holder is likely to restart.
     pub(super) lasting: bool,
 }
 
-impl Way {
+impl HolderAddress {
     fn failed(&self, error: io::Error) -> ReachError {
         ReachError::Data { path: self.data.clone(), error }
     }

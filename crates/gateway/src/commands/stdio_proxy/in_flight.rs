@@ -11,23 +11,23 @@ use crate::{
 
 /// Requests without an answer, in both directions.
 #[derive(Default)]
-pub(super) struct Flights {
+pub(super) struct InFlightRequests {
     /// Requests of the client, by the raw JSON of their ids.
-    asked: HashMap<Box<str>, Flight>,
+    asked: HashMap<Box<str>, InFlightRequest>,
     /// Requests of servers, by their ids.
     questions: HashSet<Box<str>>,
     /// `initialize` of the client, as it was sent.
-    greeting: Option<Greeting>,
+    greeting: Option<InitializeExchange>,
     /// Id of a repeated `initialize`, whose answer the client already has.
     unwanted: Option<Box<str>>,
 }
 
-struct Flight {
+struct InFlightRequest {
     method: Box<str>,
     era: Era,
 }
 
-struct Greeting {
+struct InitializeExchange {
     id: Box<str>,
     line: Vec<u8>,
 }
@@ -36,7 +36,7 @@ struct Greeting {
 const LOST: &str = "The gateway was restarted while this was under way: it may or may not have been \
                     carried out. Check before you repeat it.";
 
-impl Flights {
+impl InFlightRequests {
     /// Records a line of the client.
     pub(super) fn sent(&mut self, line: &[u8]) {
         each(line, |message| self.sent_one(message));
@@ -49,10 +49,11 @@ impl Flights {
                 let modern = modern::is_spoken(&http::HeaderMap::new(), &message);
                 let era = if modern { Era::Modern } else { Era::Legacy };
                 if &**method == "initialize" {
-                    self.greeting = Some(Greeting { id: id.as_str().into(), line: line.to_vec() });
+                    self.greeting =
+                        Some(InitializeExchange { id: id.as_str().into(), line: line.to_vec() });
                 }
                 let method = Box::from(&**method);
-                self.asked.insert(id.as_str().into(), Flight { method, era });
+                self.asked.insert(id.as_str().into(), InFlightRequest { method, era });
             }
             MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
                 self.questions.remove(id.as_str());
@@ -69,7 +70,7 @@ impl Flights {
     }
 
     /// Records a line for the client. Returns whether to pass it on.
-    pub(super) fn came(&mut self, line: &[u8]) -> bool {
+    pub(super) fn record_from_holder(&mut self, line: &[u8]) -> bool {
         let Ok(message) = Message::parse(line) else { return true };
         match message.kind() {
             MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
@@ -95,7 +96,7 @@ impl Flights {
             self.asked.drain().partition(|(id, _)| Some(id) == greeting);
         self.asked = waiting.into_iter().collect();
         self.unwanted = None;
-        let failed = gone.iter().map(|(id, Flight { method, era })| {
+        let failed = gone.iter().map(|(id, InFlightRequest { method, era })| {
             reply::failure(RequestRef { id, method }, *era, LOST)
         });
         let withdrawn = self.questions.drain().map(|id| {
@@ -108,7 +109,7 @@ impl Flights {
 
     /// Returns the `initialize` to send to the next holder first, if that does not know the client.
     pub(super) fn again(&mut self, known: bool) -> Option<Vec<u8>> {
-        let Greeting { id, line } = self.greeting.as_ref()?;
+        let InitializeExchange { id, line } = self.greeting.as_ref()?;
         let waited_for = self.asked.contains_key(id);
         if known && !waited_for {
             return None;
@@ -136,12 +137,12 @@ mod tests {
 
     use super::*;
 
-    fn sent(flights: &mut Flights, message: &Value) {
-        flights.sent(message.to_string().as_bytes());
+    fn sent(in_flight: &mut InFlightRequests, message: &Value) {
+        in_flight.sent(message.to_string().as_bytes());
     }
 
-    fn came(flights: &mut Flights, message: &Value) -> bool {
-        flights.came(message.to_string().as_bytes())
+    fn record_from_holder(in_flight: &mut InFlightRequests, message: &Value) -> bool {
+        in_flight.record_from_holder(message.to_string().as_bytes())
     }
 
     fn request(id: &Value, method: &str) -> Value {
@@ -154,43 +155,52 @@ mod tests {
 
     #[test]
     fn requests_in_flight_fail_when_the_holder_dies() {
-        let mut flights = Flights::default();
+        let mut in_flight = InFlightRequests::default();
         for (id, method) in [(json!(1), "tools/call"), (json!("1"), "tools/list"), (json!(2), "x")]
         {
-            sent(&mut flights, &request(&id, method));
+            sent(&mut in_flight, &request(&id, method));
         }
-        sent(&mut flights, &json!([request(&json!(3), "ping"), request(&json!(4), "ping")]));
-        assert!(came(&mut flights, &answer(&json!(2))) && came(&mut flights, &answer(&json!(3))));
+        sent(&mut in_flight, &json!([request(&json!(3), "ping"), request(&json!(4), "ping")]));
+        assert!(
+            record_from_holder(&mut in_flight, &answer(&json!(2)))
+                && record_from_holder(&mut in_flight, &answer(&json!(3)))
+        );
         let back = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
             "params": { "requestId": 4 } });
-        sent(&mut flights, &back);
-        assert!(came(&mut flights, &request(&json!(9), "elicitation/create")));
-        assert!(came(&mut flights, &request(&json!(8), "elicitation/create")));
-        sent(&mut flights, &answer(&json!(8)));
+        sent(&mut in_flight, &back);
+        assert!(record_from_holder(&mut in_flight, &request(&json!(9), "elicitation/create")));
+        assert!(record_from_holder(&mut in_flight, &request(&json!(8), "elicitation/create")));
+        sent(&mut in_flight, &answer(&json!(8)));
         let mut lost: Vec<Value> =
-            flights.lost().iter().map(|it| serde_json::from_str(it).unwrap()).collect();
+            in_flight.lost().iter().map(|it| serde_json::from_str(it).unwrap()).collect();
         lost.sort_by_key(|it| it["id"].to_string());
         assert_eq!(lost.len(), 3, "{lost:?}");
         assert_eq!(lost[0]["id"], "1");
         assert_eq!(lost[0]["error"]["code"], -32_603);
         assert_eq!((&lost[1]["id"], &lost[1]["result"]["isError"]), (&json!(1), &json!(true)));
         assert_eq!(lost[2]["params"]["requestId"], 9);
-        assert!(flights.lost().is_empty());
+        assert!(in_flight.lost().is_empty());
     }
 
     #[test]
     fn initialize_is_repeated_and_answered_once() {
-        let mut flights = Flights::default();
-        assert_eq!(flights.again(false), None);
+        let mut in_flight = InFlightRequests::default();
+        assert_eq!(in_flight.again(false), None);
         let hello = request(&json!(0), "initialize");
-        sent(&mut flights, &hello);
-        assert!(flights.lost().is_empty(), "it is sent again");
-        assert!(flights.again(true).is_some() && came(&mut flights, &answer(&json!(0))));
-        assert!(flights.lost().is_empty());
-        assert_eq!(flights.again(true), None);
-        assert_eq!(flights.again(false), Some(hello.to_string().into_bytes()));
-        assert!(!came(&mut flights, &answer(&json!(0))), "the client has that answer");
-        sent(&mut flights, &request(&json!(0), "ping"));
-        assert!(came(&mut flights, &answer(&json!(0))));
+        sent(&mut in_flight, &hello);
+        assert!(in_flight.lost().is_empty(), "it is sent again");
+        assert!(
+            in_flight.again(true).is_some()
+                && record_from_holder(&mut in_flight, &answer(&json!(0)))
+        );
+        assert!(in_flight.lost().is_empty());
+        assert_eq!(in_flight.again(true), None);
+        assert_eq!(in_flight.again(false), Some(hello.to_string().into_bytes()));
+        assert!(
+            !record_from_holder(&mut in_flight, &answer(&json!(0))),
+            "the client has that answer"
+        );
+        sent(&mut in_flight, &request(&json!(0), "ping"));
+        assert!(record_from_holder(&mut in_flight, &answer(&json!(0))));
     }
 }

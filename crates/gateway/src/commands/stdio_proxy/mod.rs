@@ -21,8 +21,8 @@ use tokio::{
 use crate::{
     app::{instance_lock, standalone::Signals},
     commands::stdio_proxy::{
-        holder::{Holder, Way},
-        in_flight::Flights,
+        holder::{Holder, HolderAddress},
+        in_flight::InFlightRequests,
     },
     config::command_server::{self, Definition},
     listen::{
@@ -33,13 +33,13 @@ use crate::{
 };
 
 /// Time that the holder gets to notice that the client has disconnected.
-const FAREWELL: Duration = Duration::from_secs(5);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A holder that dies sooner than this counts as unstable.
-const SOUND: Duration = Duration::from_secs(10);
+const MIN_STABLE_TIME: Duration = Duration::from_secs(10);
 
 /// Maximum number of unstable holders in a row.
-const ENOUGH: u32 = 5;
+const MAX_UNSTABLE_HOLDERS: u32 = 5;
 
 /// Line of the client, or the error that it was too long.
 type Line = Result<Vec<u8>, LineTooLong>;
@@ -50,12 +50,12 @@ struct StdioProxy {
     output: Stdout,
     /// Line that waits for a holder.
     waiting: Option<Line>,
-    flights: Mutex<Flights>,
+    in_flight: Mutex<InFlightRequests>,
 }
 
 /// Reason why the connection to a holder ended.
 #[derive(PartialEq, Eq)]
-enum Ended {
+enum Disconnect {
     /// The client disconnected.
     Left,
     /// The holder died.
@@ -89,13 +89,13 @@ pub(crate) async fn run(
         server,
         session: key.map(|key| key.value().to_owned()),
     };
-    let way = Way { data: instance_lock::folder(&config.store)?, hello, lasting: false };
+    let way = HolderAddress { data: instance_lock::folder(&config.store)?, hello, lasting: false };
     let mut signals = Signals::new()?;
     let mut proxy = StdioProxy {
         client: Lines::new(tokio::io::stdin()),
         output: tokio::io::stdout(),
         waiting: None,
-        flights: Mutex::default(),
+        in_flight: Mutex::default(),
     };
     tokio::select! {
         done = proxy.pass(way, log) => done,
@@ -104,21 +104,21 @@ pub(crate) async fn run(
 }
 
 impl StdioProxy {
-    fn flights(flights: &Mutex<Flights>) -> MutexGuard<'_, Flights> {
-        flights.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(in_flight: &Mutex<InFlightRequests>) -> MutexGuard<'_, InFlightRequests> {
+        in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn pass(&mut self, mut way: Way, log: Log) -> Result<(), Box<dyn Error>> {
+    async fn pass(&mut self, mut way: HolderAddress, log: Log) -> Result<(), Box<dyn Error>> {
         let mut unsound = 0;
         loop {
             let Some(holder) = self.reach(&way).await? else { return Ok(()) };
             let since = Instant::now();
             way.lasting = holder.welcome.lasting;
-            if self.relay(holder).await == Ended::Left {
+            if self.relay(holder).await == Disconnect::Left {
                 return Ok(());
             }
-            unsound = if since.elapsed() < SOUND { unsound + 1 } else { 1 };
-            if unsound > ENOUGH {
+            unsound = if since.elapsed() < MIN_STABLE_TIME { unsound + 1 } else { 1 };
+            if unsound > MAX_UNSTABLE_HOLDERS {
                 return Err("the process that holds the sessions dies again and again".into());
             }
             log.warn("the process that holds the sessions is gone; looking for the next one");
@@ -130,7 +130,7 @@ impl StdioProxy {
     }
 
     /// Connects to the holder. Returns `None` if the client disconnects first.
-    async fn reach(&mut self, way: &Way) -> Result<Option<Holder>, holder::ReachError> {
+    async fn reach(&mut self, way: &HolderAddress) -> Result<Option<Holder>, holder::ReachError> {
         let reaching = way.reach();
         tokio::pin!(reaching);
         loop {
@@ -145,41 +145,41 @@ impl StdioProxy {
     }
 
     /// Passes lines in both directions until one side disconnects. Neither direction waits for the other.
-    async fn relay(&mut self, holder: Holder) -> Ended {
+    async fn relay(&mut self, holder: Holder) -> Disconnect {
         let Holder { mut said, mut to, welcome } = holder;
-        let Self { client, output, waiting, flights } = self;
-        let again = Self::flights(flights).again(welcome.known);
-        let down = down(&mut said, output, flights);
-        tokio::pin!(down);
+        let Self { client, output, waiting, in_flight } = self;
+        let again = Self::in_flight(in_flight).again(welcome.known);
+        let forward_to_client = forward_to_client(&mut said, output, in_flight);
+        tokio::pin!(forward_to_client);
         let ended = {
             let up = async {
                 if let Some(mut line) = again {
                     line.push(b'\n');
                     if to.write_all(&line).await.is_err() {
-                        return Ended::Lost;
+                        return Disconnect::Lost;
                     }
                 }
-                up(client, waiting, &mut to, flights).await
+                forward_to_holder(client, waiting, &mut to, in_flight).await
             };
             tokio::select! {
-                ended = &mut down => return ended,
+                ended = &mut forward_to_client => return ended,
                 ended = up => ended,
             }
         };
         match ended {
             // Lines that the holder has already written are still passed on.
-            Ended::Lost => down.await,
-            Ended::Left => {
+            Disconnect::Lost => forward_to_client.await,
+            Disconnect::Left => {
                 drop(to);
-                let _ = tokio::time::timeout(FAREWELL, down).await;
-                Ended::Left
+                let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, forward_to_client).await;
+                Disconnect::Left
             }
         }
     }
 
     /// Sends the failures of the requests that were in flight when the holder died.
     async fn tell_losses(&mut self) -> std::io::Result<()> {
-        let lost = Self::flights(&self.flights).lost();
+        let lost = Self::in_flight(&self.in_flight).lost();
         for line in lost {
             self.output.write_all(line.as_bytes()).await?;
             self.output.write_all(b"\n").await?;
@@ -190,12 +190,12 @@ impl StdioProxy {
 
 /// Passes lines from the client to the holder. A line of which no byte was written surely did not run. It stays in
 /// `waiting` for the next holder, also if this future is dropped.
-async fn up(
+async fn forward_to_holder(
     client: &mut Lines<Stdin>,
     waiting: &mut Option<Line>,
     to: &mut OwnedWriteHalf,
-    flights: &Mutex<Flights>,
-) -> Ended {
+    in_flight: &Mutex<InFlightRequests>,
+) -> Disconnect {
     loop {
         if waiting.is_none() {
             *waiting = client.next().await;
@@ -205,33 +205,33 @@ async fn up(
             // A line that was too long is replaced by its error text. That is not JSON, so the holder answers with an
             // error.
             Some(Err(error)) => error.to_string().into_bytes(),
-            None => return Ended::Left,
+            None => return Disconnect::Left,
         };
         line.push(b'\n');
-        let Ok(taken) = to.write(&line).await else { return Ended::Lost };
-        StdioProxy::flights(flights).sent(&line);
+        let Ok(taken) = to.write(&line).await else { return Disconnect::Lost };
+        StdioProxy::in_flight(in_flight).sent(&line);
         *waiting = None;
         if to.write_all(line.get(taken..).unwrap_or_default()).await.is_err() {
-            return Ended::Lost;
+            return Disconnect::Lost;
         }
     }
 }
 
 /// Passes lines from the holder to the client.
-async fn down(
+async fn forward_to_client(
     said: &mut Lines<OwnedReadHalf>,
     output: &mut Stdout,
-    flights: &Mutex<Flights>,
-) -> Ended {
+    in_flight: &Mutex<InFlightRequests>,
+) -> Disconnect {
     while let Some(line) = said.next().await {
         let Ok(mut line) = line else { continue };
-        if !StdioProxy::flights(flights).came(&line) {
+        if !StdioProxy::in_flight(in_flight).record_from_holder(&line) {
             continue;
         }
         line.push(b'\n');
         if output.write_all(&line).await.is_err() || output.flush().await.is_err() {
-            return Ended::Left;
+            return Disconnect::Left;
         }
     }
-    Ended::Lost
+    Disconnect::Lost
 }

@@ -14,7 +14,7 @@ use tokio::{
     runtime::Handle,
 };
 
-use super::Seen;
+use super::StepResult;
 
 /// Timeout of the start and of the stop.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,7 +29,11 @@ pub(super) struct Gateway {
 
 impl Gateway {
     /// Starts this program as a gateway, and waits until it listens.
-    pub(super) async fn start(program: &Path, config: &Path, listen: SocketAddr) -> Seen<Self> {
+    pub(super) async fn start(
+        program: &Path,
+        config: &Path,
+        listen: SocketAddr,
+    ) -> StepResult<Self> {
         let mut command = Command::new(program);
         command.args(["serve", "--stop-with-stdin", "--config"]).arg(config);
         command.args(["--listen", &listen.to_string()]);
@@ -52,7 +56,7 @@ impl Gateway {
     }
 
     /// Kills it with SIGKILL.
-    pub(super) async fn kill(&mut self) -> Seen<()> {
+    pub(super) async fn kill(&mut self) -> StepResult<()> {
         if let Ok(Some(status)) = self.child.try_wait() {
             let last = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
             return Err(format!("the gateway was gone before it was killed ({status}): {last}"));
@@ -70,7 +74,7 @@ impl Gateway {
 }
 
 /// Reads lines until one contains the address.
-async fn listening(lines: &mut Lines<BufReader<ChildStderr>>) -> Seen<SocketAddr> {
+async fn listening(lines: &mut Lines<BufReader<ChildStderr>>) -> StepResult<SocketAddr> {
     let mut said = String::new();
     while let Ok(Some(line)) = lines.next_line().await {
         let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));

@@ -22,14 +22,14 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::steps::play;
-use crate::commands::tour::{report::Reporter, setup::World};
+use crate::commands::tour::{report::Reporter, setup::TourSetup};
 
 /// Result of a step. The error says what was expected and what was observed.
-type Seen<T> = Result<T, String>;
+type StepResult<T> = Result<T, String>;
 
 /// Outcome of the tour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum TourOutcome {
     /// All observations were as expected.
     Good,
     /// An observation was unexpected, and was reported.
@@ -42,32 +42,32 @@ pub(crate) enum Ending {
 ///
 /// # Errors
 /// If it cannot start.
-pub(crate) async fn tell(json: bool) -> io::Result<Ending> {
+pub(crate) async fn run(json: bool) -> io::Result<TourOutcome> {
     let mut stop = Stop::new()?;
     let mut reporter = Reporter::new(json);
-    let mut world = World::new().await?;
+    let mut setup = TourSetup::new().await?;
     let mut ending = tokio::select! {
-        result = play(&mut world, &mut reporter) => judged(result, &mut reporter),
-        () = stop.wanted() => Ending::Interrupted,
+        result = play(&mut setup, &mut reporter) => judged(result, &mut reporter),
+        () = stop.wanted() => TourOutcome::Interrupted,
     };
-    reporter.waits("ending all that was started");
+    reporter.show_progress("ending all that was started");
     tokio::select! {
-        result = world.end() => if result.is_err() {
+        result = setup.end() => if result.is_err() {
             ending = judged(result, &mut reporter);
         },
         // A second signal stops at once. The warden ends the remaining processes.
-        () = stop.wanted() => return Ok(Ending::Interrupted),
+        () = stop.wanted() => return Ok(TourOutcome::Interrupted),
     }
     reporter.end(ending);
     Ok(ending)
 }
 
-fn judged(seen: Seen<()>, teller: &mut Reporter) -> Ending {
+fn judged(seen: StepResult<()>, reporter: &mut Reporter) -> TourOutcome {
     match seen {
-        Ok(()) => Ending::Good,
+        Ok(()) => TourOutcome::Good,
         Err(problem) => {
-            teller.failed(&problem);
-            Ending::Bad
+            reporter.failed(&problem);
+            TourOutcome::Bad
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::Ending;
+use super::TourOutcome;
 
 /// Reports each observation as it is made.
 pub(super) struct Reporter {
@@ -36,7 +36,7 @@ const RED: &str = "31";
 const DIM: &str = "2";
 
 /// Escape sequence that clears the line.
-const CLEAR: &str = "\r\x1b[K";
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 impl Reporter {
     pub(super) fn new(json: bool) -> Self {
@@ -60,21 +60,21 @@ impl Reporter {
     }
 
     /// Shows what the tour waits for. Only on a terminal, and replaced by the next line.
-    pub(super) fn waits(&self, what: &str) {
+    pub(super) fn show_progress(&self, what: &str) {
         if self.terminal {
-            self.write(&format!("{CLEAR}{}", self.paint(DIM, &format!("   … {what}"))));
+            self.write(&format!("{CLEAR_LINE}{}", self.paint(DIM, &format!("   … {what}"))));
         }
     }
 
     /// Reports an action and its result.
-    pub(super) fn did(&mut self, what: &str, came: &str) {
+    pub(super) fn report_action(&mut self, what: &str, came: &str) {
         let arrow = self.paint(DIM, "→");
         self.line(&format!("   {what} {arrow} {came}"));
         self.note(format!("{what}: {came}"));
     }
 
     /// Reports a problem that exists without Stayput.
-    pub(super) fn complains(&mut self, what: &str) {
+    pub(super) fn report_problem(&mut self, what: &str) {
         let mark = self.paint(YELLOW, "!");
         self.line(&format!("   {mark} {what}"));
         self.note(what.to_owned());
@@ -95,9 +95,9 @@ impl Reporter {
     }
 
     /// Reports the end of the tour.
-    pub(super) fn end(&mut self, ending: Ending) {
+    pub(super) fn end(&mut self, ending: TourOutcome) {
         match ending {
-            Ending::Good => {
+            TourOutcome::Good => {
                 self.finish(None);
                 let took = seconds(self.begun.elapsed());
                 self.line(&format!(
@@ -105,8 +105,8 @@ impl Reporter {
                 ));
                 self.line("Next: stayput serve --config FILE, with the mcpServers you have.");
             }
-            Ending::Bad => self.line("\nThis is not how it should be."),
-            Ending::Interrupted => {
+            TourOutcome::Bad => self.line("\nThis is not how it should be."),
+            TourOutcome::Interrupted => {
                 self.line("\nStopped. Nothing of it is left: no process, no file.");
             }
         }
@@ -140,7 +140,7 @@ impl Reporter {
     /// Writes a line for people.
     fn line(&self, line: &str) {
         if !self.json {
-            let clear = if self.terminal { CLEAR } else { "" };
+            let clear = if self.terminal { CLEAR_LINE } else { "" };
             self.write(&format!("{clear}{line}\n"));
         }
     }

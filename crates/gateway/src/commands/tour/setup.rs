@@ -16,11 +16,11 @@ use stayput_upstream::{
 };
 use tokio::{runtime::Handle, task::JoinHandle};
 
-use super::{Seen, gateway::Gateway};
+use super::{StepResult, gateway::Gateway};
 use crate::commands::{demo_server, tour::processes};
 
 /// Any free port of this machine.
-const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Name of the server that the gateway starts as a process.
 pub(super) const NOTES: &str = "notes";
@@ -30,7 +30,7 @@ pub(super) const REMOTE: &str = "remote";
 
 /// Environment of the tour: a temporary folder, a server over HTTP, the links of the chats, and the gateway once it
 /// runs.
-pub(super) struct World {
+pub(super) struct TourSetup {
     pub(super) links: Links,
     program: PathBuf,
     folders: Folders,
@@ -39,10 +39,10 @@ pub(super) struct World {
     gateway: Option<Gateway>,
 }
 
-impl World {
+impl TourSetup {
     pub(super) async fn new() -> io::Result<Self> {
         let program = std::env::current_exe()?;
-        let (remote, serve) = demo_server::listen(ANYWHERE).await.map_err(io::Error::other)?;
+        let (remote, serve) = demo_server::listen(ANY_PORT).await.map_err(io::Error::other)?;
         let folders = Folders::temporary()?;
         DirBuilder::new().mode(0o700).create(folders.root())?;
         let warden = WardenCommand::new(&program, ["warden"]);
@@ -57,32 +57,32 @@ impl World {
     }
 
     /// Returns the built-in server as one process that all chats share, as in a host without Stayput.
-    pub(super) fn shared(&self) -> Seen<Server> {
+    pub(super) fn shared(&self) -> StepResult<Server> {
         let notes = Stdio::new(self.program.to_string_lossy()).args(["demo-server"]);
         let options = Options { isolation: Some(Isolation::Shared), ..legacy() };
         Server::with(NOTES, notes, options).map_err(|error| error.to_string())
     }
 
     /// Returns a server behind the gateway, as a client sees it.
-    pub(super) fn behind(&self, name: &str) -> Seen<Server> {
+    pub(super) fn server_behind_gateway(&self, name: &str) -> StepResult<Server> {
         let address = self.gateway()?.address;
         let http = Http::new(format!("http://{address}/mcp/{name}"));
         Server::with(name, http, legacy()).map_err(|error| error.to_string())
     }
 
-    pub(super) fn gateway(&self) -> Seen<&Gateway> {
+    pub(super) fn gateway(&self) -> StepResult<&Gateway> {
         self.gateway.as_ref().ok_or_else(|| "there is no gateway".to_owned())
     }
 
     /// Starts the gateway: the first time on any free port, later on the same port, where its clients expect it.
-    pub(super) async fn serve(&mut self) -> Seen<&Gateway> {
+    pub(super) async fn serve(&mut self) -> StepResult<&Gateway> {
         let config = self.folders.root().join("stayput.json");
         let listen = match &self.gateway {
             Some(before) => before.address,
             None => {
                 let written = fs::write(&config, self.config());
                 written.map_err(|error| format!("no configuration can be written: {error}"))?;
-                ANYWHERE
+                ANY_PORT
             }
         };
         let started = Gateway::start(&self.program, &config, listen).await?;
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Kills only the gateway process.
-    pub(super) async fn kill(&mut self) -> Seen<()> {
+    pub(super) async fn kill(&mut self) -> StepResult<()> {
         match &mut self.gateway {
             Some(gateway) => gateway.kill().await,
             None => Ok(()),
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// Ends all processes, removes the folder, and checks that no process is left.
-    pub(super) async fn end(&mut self) -> Seen<()> {
+    pub(super) async fn end(&mut self) -> StepResult<()> {
         self.links.close(Duration::from_secs(10)).await;
         if let Some(gateway) = self.gateway.take() {
             gateway.stop().await;
@@ -131,7 +131,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TourSetup {
     /// Removes the folder also if the user did not wait for the end.
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(self.folders.root());

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Seen, chat::Chat};
+use super::{StepResult, chat::Chat};
 use crate::commands::tour::{
     processes,
     report::{Reporter, seconds},
-    setup::{NOTES, REMOTE, World},
+    setup::{NOTES, REMOTE, TourSetup},
 };
 
 /// Note that other chats must not read.
@@ -19,148 +19,155 @@ const SECRET: &str = "Ann's PIN is 4711";
 const EMPTY: &str = "There are no notes.";
 
 /// Number of concurrent calls.
-const AT_ONCE: usize = 50;
+const CONCURRENT_CALLS: usize = 50;
 
 /// Timeout of an expected event.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs all steps.
-pub(super) async fn play(world: &mut World, teller: &mut Reporter) -> Seen<()> {
+pub(super) async fn play(setup: &mut TourSetup, reporter: &mut Reporter) -> StepResult<()> {
     expect(processes::is_possible(), || {
         "processes are counted in /proc, which is not here".into()
     })?;
-    mixed(world, teller).await?;
-    let bob = apart(world, teller).await?;
-    once(world, teller).await?;
-    restart(world, teller, &bob).await
+    mixed(setup, reporter).await?;
+    let bob = show_isolation(setup, reporter).await?;
+    once(setup, reporter).await?;
+    restart(setup, reporter, &bob).await
 }
 
 /// Shows that without Stayput two chats read each other's notes.
-async fn mixed(world: &World, teller: &mut Reporter) -> Seen<()> {
-    teller.step("mixed", "Without Stayput: two chats share one server");
-    teller.waits("starting the server");
-    let server = world.shared()?;
-    let (ann, bob) = (Chat::new(&world.links, &server), Chat::new(&world.links, &server));
-    note(&ann, teller).await?;
-    let read = list(&bob, teller).await?;
+async fn mixed(setup: &TourSetup, reporter: &mut Reporter) -> StepResult<()> {
+    reporter.step("mixed", "Without Stayput: two chats share one server");
+    reporter.show_progress("starting the server");
+    let server = setup.shared()?;
+    let (ann, bob) = (Chat::new(&setup.links, &server), Chat::new(&setup.links, &server));
+    note(&ann, reporter).await?;
+    let read = list(&bob, reporter).await?;
     let (one, other) = (process(&ann).await?, process(&bob).await?);
     expect(one == other, || format!("process {one} and process {other} answered, not one"))?;
     expect(read.contains(SECRET), || {
         format!("Bob's chat should have read Ann's note, not {read}")
     })?;
-    teller.complains(&format!("Process {one} answers both: Bob reads what Ann wrote."));
+    reporter.report_problem(&format!("Process {one} answers both: Bob reads what Ann wrote."));
     Ok(())
 }
 
 /// Shows that with Stayput each chat has its own notes.
-async fn apart(world: &mut World, teller: &mut Reporter) -> Seen<Chat> {
-    teller.step("apart", "With Stayput: each chat has a server of its own");
-    teller.waits("starting the gateway");
-    let gateway = world.serve().await?;
+async fn show_isolation(setup: &mut TourSetup, reporter: &mut Reporter) -> StepResult<Chat> {
+    reporter.step("apart", "With Stayput: each chat has a server of its own");
+    reporter.show_progress("starting the gateway");
+    let gateway = setup.serve().await?;
     let (pid, address) = (gateway.pid, gateway.address);
-    teller.did("stayput serve", &format!("process {pid} listens on http://{address}"));
-    teller.waits("connecting");
-    let server = world.behind(NOTES)?;
-    let (ann, bob) = (Chat::new(&world.links, &server), Chat::new(&world.links, &server));
-    note(&ann, teller).await?;
-    let read = list(&bob, teller).await?;
+    reporter.report_action("stayput serve", &format!("process {pid} listens on http://{address}"));
+    reporter.show_progress("connecting");
+    let server = setup.server_behind_gateway(NOTES)?;
+    let (ann, bob) = (Chat::new(&setup.links, &server), Chat::new(&setup.links, &server));
+    note(&ann, reporter).await?;
+    let read = list(&bob, reporter).await?;
     expect(read == EMPTY, || format!("Bob's chat should have no notes, but reads: {read}"))?;
-    let own = list_as("Ann", &ann, teller).await?;
+    let own = list_as("Ann", &ann, reporter).await?;
     expect(own.contains(SECRET), || format!("Ann's chat lost its note and reads: {own}"))?;
     let (one, other) = (process(&ann).await?, process(&bob).await?);
     expect(one != other, || format!("process {one} answers both"))?;
-    teller.shows(&format!("Process {one} answers Ann, process {other} answers Bob."));
+    reporter.shows(&format!("Process {one} answers Ann, process {other} answers Bob."));
     Ok(bob)
 }
 
 /// Shows that concurrent first calls start one process.
-async fn once(world: &World, teller: &mut Reporter) -> Seen<()> {
-    teller.step("once", "Fifty first calls at once");
-    let chat = Chat::new(&world.links, &world.behind(NOTES)?);
+async fn once(setup: &TourSetup, reporter: &mut Reporter) -> StepResult<()> {
+    reporter.step("once", "Fifty first calls at once");
+    let chat = Chat::new(&setup.links, &setup.server_behind_gateway(NOTES)?);
     let _connected = chat.connect().await?;
-    let before = servers(world)?;
-    teller.waits("calling");
-    let said = chat.ask_at_once("count", AT_ONCE).await?;
+    let before = servers(setup)?;
+    reporter.show_progress("calling");
+    let said = chat.ask_at_once("count", CONCURRENT_CALLS).await?;
     let mut counted: Vec<usize> = said.iter().filter_map(|it| it.parse().ok()).collect();
     counted.sort_unstable();
-    let all = counted.iter().copied().eq(1..=AT_ONCE);
-    expect(all, || format!("the counts should be 1 to {AT_ONCE}, and are {counted:?}"))?;
-    teller.did("A new chat calls `count` fifty times", &format!("1 to {AT_ONCE}, each once"));
-    let started = servers(world)?.saturating_sub(before);
+    let all = counted.iter().copied().eq(1..=CONCURRENT_CALLS);
+    expect(all, || format!("the counts should be 1 to {CONCURRENT_CALLS}, and are {counted:?}"))?;
+    reporter.report_action(
+        "A new chat calls `count` fifty times",
+        &format!("1 to {CONCURRENT_CALLS}, each once"),
+    );
+    let started = servers(setup)?.saturating_sub(before);
     expect(started == 1, || format!("{started} processes were started for them, not 1"))?;
-    teller.shows(&format!("{started} process was started for them."));
+    reporter.shows(&format!("{started} process was started for them."));
     Ok(())
 }
 
 /// Shows that after `kill -9` sessions over HTTP continue, a lost session is reported, and no process is left.
-async fn restart(world: &mut World, teller: &mut Reporter, bob: &Chat) -> Seen<()> {
-    teller.step("restart", "kill -9 of the gateway, and a new start");
-    let ann = Chat::new(&world.links, &world.behind(REMOTE)?);
-    teller.did("Ann's chat counts, on a server over HTTP", &count(&ann, "1").await?);
-    teller.did("Bob's chat counts, on its process", &count(bob, "1").await?);
-    let left = processes::below(world.gateway()?.pid);
+async fn restart(setup: &mut TourSetup, reporter: &mut Reporter, bob: &Chat) -> StepResult<()> {
+    reporter.step("restart", "kill -9 of the gateway, and a new start");
+    let ann = Chat::new(&setup.links, &setup.server_behind_gateway(REMOTE)?);
+    reporter.report_action("Ann's chat counts, on a server over HTTP", &count(&ann, "1").await?);
+    reporter.report_action("Bob's chat counts, on its process", &count(bob, "1").await?);
+    let left = processes::below(setup.gateway()?.pid);
     expect(!left.is_empty(), || "the gateway has no processes to leave behind".into())?;
-    let pid = world.gateway()?.pid;
+    let pid = setup.gateway()?.pid;
     let killed = Instant::now();
-    world.kill().await?;
-    teller.waits("looking for orphans");
+    setup.kill().await?;
+    reporter.show_progress("looking for orphans");
     until(|| left.iter().all(|it| !it.lives()), "processes of the gateway outlive it").await?;
     let (count_left, after) = (left.len(), seconds(killed.elapsed()));
-    teller.did(&format!("kill -9 {pid}"), &format!("its {count_left} processes are gone, too"));
-    teller.shows(&format!("No orphans, {after} after the kill."));
-    teller.waits("starting the gateway again");
-    let pid = world.serve().await?.pid;
-    teller.did("stayput serve, on the same store", &format!("process {pid} listens"));
+    reporter.report_action(
+        &format!("kill -9 {pid}"),
+        &format!("its {count_left} processes are gone, too"),
+    );
+    reporter.shows(&format!("No orphans, {after} after the kill."));
+    reporter.show_progress("starting the gateway again");
+    let pid = setup.serve().await?.pid;
+    reporter.report_action("stayput serve, on the same store", &format!("process {pid} listens"));
     reconnect(&[&ann, bob]).await?;
-    teller.did("Ann's chat counts on", &count(&ann, "2").await?);
-    teller.shows("A session on a server over HTTP goes on where it was.");
+    reporter.report_action("Ann's chat counts on", &count(&ann, "2").await?);
+    reporter.shows("A session on a server over HTTP goes on where it was.");
     let told = bob.call("count", json!({})).await?;
     expect(told.lost, || format!("Bob's chat should be told of its loss, not {}", told.text))?;
-    teller.did("Bob's chat counts on", &told.text);
+    reporter.report_action("Bob's chat counts on", &told.text);
     let again = after_the_loss(bob).await?;
     expect(again == "1", || format!("a new process should count 1, not {again}"))?;
-    teller.did("Bob's chat counts again", &again);
-    teller.shows("A process cannot outlive its gateway, so its chat is told, and goes on afresh.");
+    reporter.report_action("Bob's chat counts again", &again);
+    reporter
+        .shows("A process cannot outlive its gateway, so its chat is told, and goes on afresh.");
     Ok(())
 }
 
-async fn note(ann: &Chat, teller: &mut Reporter) -> Seen<()> {
+async fn note(ann: &Chat, reporter: &mut Reporter) -> StepResult<()> {
     let noted = ann.ask("note_add", json!({ "text": SECRET })).await?;
-    teller.did(&format!("Ann's chat notes \"{SECRET}\""), &noted);
+    reporter.report_action(&format!("Ann's chat notes \"{SECRET}\""), &noted);
     Ok(())
 }
 
-async fn list(bob: &Chat, teller: &mut Reporter) -> Seen<String> {
-    list_as("Bob", bob, teller).await
+async fn list(bob: &Chat, reporter: &mut Reporter) -> StepResult<String> {
+    list_as("Bob", bob, reporter).await
 }
 
-async fn list_as(name: &str, chat: &Chat, teller: &mut Reporter) -> Seen<String> {
+async fn list_as(name: &str, chat: &Chat, reporter: &mut Reporter) -> StepResult<String> {
     let read = chat.ask("note_list", json!({})).await?;
-    teller.did(&format!("{name}'s chat lists its notes"), &read);
+    reporter.report_action(&format!("{name}'s chat lists its notes"), &read);
     Ok(read)
 }
 
 /// Returns the process that answers a chat.
-async fn process(chat: &Chat) -> Seen<String> {
+async fn process(chat: &Chat) -> StepResult<String> {
     let said = chat.ask("whoami", json!({})).await?;
     Ok(said.trim_start_matches("process ").to_owned())
 }
 
-async fn count(chat: &Chat, expected: &str) -> Seen<String> {
+async fn count(chat: &Chat, expected: &str) -> StepResult<String> {
     let counted = chat.ask("count", json!({})).await?;
     expect(counted == expected, || format!("it should count {expected}, and counts {counted}"))?;
     Ok(counted)
 }
 
 /// Returns the number of server processes of the gateway.
-fn servers(world: &World) -> Seen<usize> {
-    let below = processes::below(world.gateway()?.pid);
+fn servers(setup: &TourSetup) -> StepResult<usize> {
+    let below = processes::below(setup.gateway()?.pid);
     Ok(below.iter().filter(|it| it.has_word("demo-server")).count())
 }
 
 /// Waits until each chat can reach the new gateway. The old connections are dead, and a ping, which is safe to repeat,
 /// detects that.
-async fn reconnect(chats: &[&Chat]) -> Seen<()> {
+async fn reconnect(chats: &[&Chat]) -> StepResult<()> {
     let end = Instant::now() + STEP_TIMEOUT;
     for chat in chats {
         while let Err(problem) = chat.ping().await {
@@ -173,7 +180,7 @@ async fn reconnect(chats: &[&Chat]) -> Seen<()> {
 
 /// Calls until the loss is no longer reported. The acknowledgement is stored after the answer that reports the loss, so
 /// the loss may be reported once more.
-async fn after_the_loss(chat: &Chat) -> Seen<String> {
+async fn after_the_loss(chat: &Chat) -> StepResult<String> {
     let end = Instant::now() + STEP_TIMEOUT;
     loop {
         let said = chat.call("count", json!({})).await?;
@@ -186,7 +193,7 @@ async fn after_the_loss(chat: &Chat) -> Seen<String> {
 }
 
 /// Waits until a condition holds.
-async fn until(is_so: impl Fn() -> bool, otherwise: &str) -> Seen<()> {
+async fn until(is_so: impl Fn() -> bool, otherwise: &str) -> StepResult<()> {
     let end = Instant::now() + STEP_TIMEOUT;
     while !is_so() {
         expect(Instant::now() < end, || format!("{otherwise}, even after {STEP_TIMEOUT:?}"))?;
@@ -195,6 +202,6 @@ async fn until(is_so: impl Fn() -> bool, otherwise: &str) -> Seen<()> {
     Ok(())
 }
 
-fn expect(is_so: bool, otherwise: impl FnOnce() -> String) -> Seen<()> {
+fn expect(is_so: bool, otherwise: impl FnOnce() -> String) -> StepResult<()> {
     if is_so { Ok(()) } else { Err(otherwise()) }
 }

@@ -60,7 +60,7 @@ fn whole() -> Value {
 
 /// Mutation of a file.
 #[derive(Clone, Debug)]
-enum Harm {
+enum Mutation {
     /// Renames a key.
     Rename(String),
     /// Removes a key.
@@ -90,25 +90,25 @@ fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     }
 }
 
-fn harm(file: &mut Value, place: &str, harm: Harm) {
+fn mutate(file: &mut Value, place: &str, mutation: Mutation) {
     let (outer, name) = place.rsplit_once('/').unwrap();
-    match (file.pointer_mut(outer).unwrap(), harm) {
-        (Value::Object(members), Harm::Rename(new)) => {
+    match (file.pointer_mut(outer).unwrap(), mutation) {
+        (Value::Object(members), Mutation::Rename(new)) => {
             if let Some(value) = members.remove(name) {
                 members.insert(new, value);
             }
         }
-        (Value::Object(members), Harm::Remove) => {
+        (Value::Object(members), Mutation::Remove) => {
             members.remove(name);
         }
-        (Value::Object(members), Harm::Add(new, value)) => {
+        (Value::Object(members), Mutation::Add(new, value)) => {
             members.insert(new, value);
         }
-        (Value::Object(members), Harm::Replace(value)) => replace(&mut members[name], value),
+        (Value::Object(members), Mutation::Replace(value)) => replace(&mut members[name], value),
         (Value::Array(elements), harm) => {
             let at: usize = name.parse().unwrap();
             match harm {
-                Harm::Replace(value) => replace(&mut elements[at], value),
+                Mutation::Replace(value) => replace(&mut elements[at], value),
                 _ => drop(elements.remove(at)),
             }
         }
@@ -156,18 +156,18 @@ fn names() -> impl Strategy<Value = String> {
     "[a-z]{3}_[a-z]{3}".prop_map(|name| format!("{name}_x"))
 }
 
-fn harms() -> impl Strategy<Value = Harm> {
+fn mutations() -> impl Strategy<Value = Mutation> {
     prop_oneof![
-        names().prop_map(Harm::Rename),
-        Just(Harm::Remove),
-        (names(), values()).prop_map(|(name, value)| Harm::Add(name, value)),
-        values().prop_map(Harm::Replace),
+        names().prop_map(Mutation::Rename),
+        Just(Mutation::Remove),
+        (names(), values()).prop_map(|(name, value)| Mutation::Add(name, value)),
+        values().prop_map(Mutation::Replace),
     ]
 }
 
 /// Whether an error is beyond a schema: about the meaning of a string, about a relation between distant places, or
 /// inside of a disabled server, which the program does not read.
-fn is_beyond(file: &Value, error: &str) -> bool {
+fn is_beyond_schema(file: &Value, error: &str) -> bool {
     let beyond = [
         "nobody could come in",
         "this must be an address",
@@ -198,11 +198,11 @@ fn is_beyond(file: &Value, error: &str) -> bool {
 /// Compares the verdicts of the program and the schema. An error contains both.
 fn agree(file: &Value) -> Result<(), String> {
     let text = file.to_string();
-    match (parse(&text), schema::judged(&text)) {
+    match (parse(&text), schema::validate(&text)) {
         (Ok(_), Ok(())) | (Err(_), Err(_)) => Ok(()),
-        (Err(error), Ok(())) if is_beyond(file, &error.to_string()) => Ok(()),
+        (Err(error), Ok(())) if is_beyond_schema(file, &error.to_string()) => Ok(()),
         (Err(error), Ok(())) => Err(format!("the program alone refuses it: {error}\n{text}")),
-        (Ok(_), Err(_)) if is_beyond(file, "") => Ok(()),
+        (Ok(_), Err(_)) if is_beyond_schema(file, "") => Ok(()),
         (Ok(_), Err(error)) => Err(format!("the schema alone refuses it: {error}\n{text}")),
     }
 }
@@ -212,14 +212,14 @@ fn agree(file: &Value) -> Result<(), String> {
 fn program_and_schema_agree_on_every_single_mutation() {
     let (file, mut all) = (whole(), Vec::new());
     places(&file, "", &mut all);
-    let mut harms = vec![Harm::Rename("abc_def_x".to_owned()), Harm::Remove];
-    harms.extend(all_values().into_iter().map(Harm::Replace));
-    harms.extend(all_values().into_iter().map(|it| Harm::Add("abc_def_x".to_owned(), it)));
+    let mut mutations = vec![Mutation::Rename("abc_def_x".to_owned()), Mutation::Remove];
+    mutations.extend(all_values().into_iter().map(Mutation::Replace));
+    mutations.extend(all_values().into_iter().map(|it| Mutation::Add("abc_def_x".to_owned(), it)));
     let (mut refused, mut count, mut problems) = (0, 0, Vec::new());
     for place in &all {
-        for how in &harms {
+        for how in &mutations {
             let mut file = file.clone();
-            harm(&mut file, place, how.clone());
+            mutate(&mut file, place, how.clone());
             problems.extend(agree(&file).err().map(|it| format!("{place} {how:?}: {it}")));
             refused += usize::from(parse(&file.to_string()).is_err());
             count += 1;
@@ -233,7 +233,7 @@ fn program_and_schema_agree_on_every_single_mutation() {
 fn file_with_every_key_is_valid() {
     let text = whole().to_string();
     parse(&text).unwrap();
-    schema::judged(&text).unwrap();
+    schema::validate(&text).unwrap();
     let keys: Vec<&str> = [
         common::ENTRY,
         common::SERVER,
@@ -264,17 +264,17 @@ proptest! {
     /// The program and the schema refuse the same files.
     #[test]
     fn program_and_schema_agree_on_random_mutations(
-        at in any::<Index>(), first in harms(), again in proptest::option::of((any::<Index>(), harms())),
+        at in any::<Index>(), first in mutations(), again in proptest::option::of((any::<Index>(), mutations())),
     ) {
         let mut file = whole();
         for (at, how) in std::iter::once((at, first)).chain(again) {
             let mut all = Vec::new();
             places(&file, "", &mut all);
             let place: &String = at.get(&all);
-            harm(&mut file, place, how);
+            mutate(&mut file, place, how);
         }
-        let judged = agree(&file);
-        prop_assert!(judged.is_ok(), "{}", judged.unwrap_err());
+        let validate = agree(&file);
+        prop_assert!(validate.is_ok(), "{}", validate.unwrap_err());
     }
 
     /// An error about a misspelt key names its place and suggests the right key.

@@ -136,7 +136,7 @@ fn inside(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), S
     Ok(())
 }
 
-pub(super) fn judged(text: &str) -> Result<(), String> {
+pub(super) fn validate(text: &str) -> Result<(), String> {
     let document = Document::new(text, Path::new("x.json"), files::known());
     let plain = document.read(|root| Ok(root.as_str().to_owned())).unwrap();
     let value = serde_json::from_str(&plain).unwrap();
@@ -147,7 +147,7 @@ pub(super) fn judged(text: &str) -> Result<(), String> {
 #[test]
 fn every_example_matches_the_schema() {
     for (name, text) in files::samples() {
-        judged(&text).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+        validate(&text).unwrap_or_else(|problem| panic!("{name}: {problem}"));
     }
 }
 
@@ -189,7 +189,7 @@ fn refused_files_do_not_match_the_schema() {
         r#"{"mcpServers": {}, "stayput": {"limits": {"body": 0}}}"#,
     ] {
         assert!(parse(text).is_err(), "the program takes {text}");
-        assert!(judged(text).is_err(), "the schema takes {text}");
+        assert!(validate(text).is_err(), "the schema takes {text}");
     }
 }
 

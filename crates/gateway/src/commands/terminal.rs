@@ -1,9 +1,9 @@
-//! Text output.
+//! Text for terminals: tables, durations, sizes, colours.
 
 use std::io::IsTerminal as _;
 
 /// Formats rows under headings. Each column is as wide as its longest cell.
-pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain(headings.get(column).map(|it| it.len())).max().unwrap_or_default()
@@ -19,7 +19,7 @@ pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Formats a duration, in at most two units.
-pub(super) fn span(seconds: u64) -> String {
+pub(crate) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -30,7 +30,7 @@ pub(super) fn span(seconds: u64) -> String {
 }
 
 /// Formats an amount of memory.
-pub(super) fn memory(bytes: u64) -> String {
+pub(crate) fn memory(bytes: u64) -> String {
     match bytes >> 20 {
         0 => format!("{} KiB", bytes >> 10),
         mebibytes @ 1..10_240 => format!("{mebibytes} MiB"),
@@ -39,17 +39,17 @@ pub(super) fn memory(bytes: u64) -> String {
 }
 
 /// Whether to use colours: on a terminal, unless `NO_COLOR` is set.
-pub(super) fn colours() -> bool {
+pub(crate) fn colours() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
 /// Formats a text in bold.
-pub(super) fn strong(text: &str, coloured: bool) -> String {
+pub(crate) fn strong(text: &str, coloured: bool) -> String {
     if coloured { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
 /// Replaces control characters of foreign text, which could move the cursor of the terminal.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|it| if it.is_control() && it != '\n' { '\u{fffd}' } else { it }).collect()
 }
 

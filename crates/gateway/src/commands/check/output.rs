@@ -7,9 +7,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::finding::{Checked, Finding, OfServer};
+use super::finding::{Checked, Finding, ServerReport};
+use crate::commands::terminal::table;
 
-const HEAD: [&str; 7] = ["SERVER", "TRANSPORT", "ERA", "TOOLS", "ISOLATION", "MS", "VERDICT"];
+const HEADINGS: [&str; 7] = ["SERVER", "TRANSPORT", "ERA", "TOOLS", "ISOLATION", "MS", "VERDICT"];
 
 /// Writes to the standard output.
 pub(super) fn write(text: &str) -> io::Result<()> {
@@ -24,7 +25,7 @@ pub(super) fn unusable(sentence: &str) -> String {
 /// Formats the results as JSON.
 pub(super) fn json(checked: &Checked) -> String {
     let finding = |it: &Finding| json!({ "what": it.what, "remedy": it.remedy });
-    let server = |it: &OfServer| {
+    let server = |it: &ServerReport| {
         json!({
             "server": it.name,
             "transport": it.transport,
@@ -44,21 +45,9 @@ pub(super) fn json(checked: &Checked) -> String {
 
 /// Formats the results as a table, followed by the findings.
 pub(super) fn text(checked: &Checked) -> String {
-    let rows: Vec<[String; 7]> = checked.servers.iter().map(row).collect();
-    let width = |at: usize| {
-        let cells = rows.iter().map(|row| row[at].chars().count());
-        cells.chain([HEAD[at].len()]).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    let mut text = String::new();
-    let mut line = |cells: &[String; 7]| {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        let padded: Vec<String> = padded.collect();
-        // Writing to a `String` never fails.
-        let _ = writeln!(text, "{}", padded.join("  ").trim_end());
-    };
-    line(&HEAD.map(str::to_owned));
-    rows.iter().for_each(&mut line);
+    let rows: Vec<Vec<String>> = checked.servers.iter().map(row).collect();
+    // Writing to a `String` never fails.
+    let mut text = table(&HEADINGS, &rows) + "\n";
     for it in &checked.servers {
         for Finding { what, remedy } in &it.findings {
             let _ = writeln!(text, "\n{}: {}", it.name, indented(what));
@@ -76,7 +65,7 @@ pub(super) fn text(checked: &Checked) -> String {
     text
 }
 
-fn row(it: &OfServer) -> [String; 7] {
+fn row(it: &ServerReport) -> Vec<String> {
     let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
     let era = it.era.map(|era| match &it.version {
         Some(version) => format!("{era} {version}"),
@@ -87,7 +76,7 @@ fn row(it: &OfServer) -> [String; 7] {
         1 => "1 finding".to_owned(),
         more => format!("{more} findings"),
     };
-    [
+    vec![
         it.name.clone(),
         it.transport.to_owned(),
         or_none(era),
@@ -105,23 +94,27 @@ fn indented(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::finding::Isolated, *};
+    use super::{super::finding::ProbedIsolation, *};
 
     fn checked() -> Checked {
-        let well = OfServer {
+        let well = ServerReport {
             name: "notes".into(),
             transport: "stdio",
             era: Some("legacy"),
             version: Some("2025-11-25".into()),
             tools: Some(5),
-            isolation: Isolated::OwnProcess,
+            isolation: ProbedIsolation::OwnProcess,
             millis: Some(12),
-            ..OfServer::default()
+            ..ServerReport::default()
         };
         let finding = Finding::new("it is\nbroken").remedy("mend it");
         let name = "browser-of-ann".to_owned();
-        let ill =
-            OfServer { name, transport: "http", findings: vec![finding], ..OfServer::default() };
+        let ill = ServerReport {
+            name,
+            transport: "http",
+            findings: vec![finding],
+            ..ServerReport::default()
+        };
         Checked { servers: vec![well, ill], warnings: vec!["odd".into()] }
     }
 
