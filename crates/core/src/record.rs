@@ -308,11 +308,11 @@ pub struct SessionEnd {
 pub enum EndReason {
     /// The owner ended it.
     Closed,
-    /// It was not used for its idle time.
+    /// Not used for its idle time.
     Idle,
-    /// It reached its maximum age.
+    /// Reached its maximum age.
     Age,
-    /// It was evicted for another session at a limit.
+    /// Evicted for another session at a limit.
     Evicted,
 }
 

@@ -125,7 +125,12 @@ fn doc_comments_have_a_subject() {
     );
 }
 
-/// Returns the first lines of doc comments that begin with What, Who, Whose or Whoever.
+/// First words without a thing that the sentence is about.
+const REFUSED: [&str; 11] = [
+    "What", "Who", "Whose", "Whoever", "How", "Where", "Why", "It", "They", "Of", "As",
+];
+
+/// Returns the first lines of doc comments that begin with one of these words.
 fn lines_without_subject(text: &str) -> impl Iterator<Item = String> {
     let mut inside = false;
     text.lines().enumerate().filter_map(move |(number, line)| {
@@ -133,7 +138,7 @@ fn lines_without_subject(text: &str) -> impl Iterator<Item = String> {
         let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
         let first = !std::mem::replace(&mut inside, comment.is_some());
         let word = comment?.split_whitespace().next()?;
-        let pronoun = matches!(word, "What" | "Who" | "Whose" | "Whoever");
+        let pronoun = REFUSED.contains(&word);
         (first && pronoun).then(|| format!("{}: {line}", number + 1))
     })
 }

@@ -127,13 +127,13 @@ fn is_plain(value: &[u8]) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidHeader {
-    /// It has bytes that are not allowed in a header.
+    /// Bytes that are not allowed in a header.
     #[error("the header has bytes other than visible ASCII, space and tab; encode its value")]
     Bytes,
-    /// It is marked as base64, but is not canonical base64.
+    /// Value marked as base64 that is not canonical base64.
     #[error("the header is marked as base64 but is not; use the standard alphabet with padding")]
     Base64,
-    /// It is base64 of bytes that are not UTF-8.
+    /// Base64 of bytes that are not UTF-8.
     #[error("the header is base64 of something that is not UTF-8")]
     NotUtf8,
 }

@@ -172,19 +172,19 @@ fn decoded(json: &str) -> IdValue<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidId {
-    /// It is `null`, which JSON-RPC discourages and MCP forbids.
+    /// `null`, which JSON-RPC discourages and MCP forbids.
     #[error("an id must not be null")]
     Null,
-    /// It is a number with a fraction or an exponent.
+    /// Number with a fraction or an exponent.
     #[error("an id must not have a fraction or an exponent; write it as an integer or a string")]
     Fraction,
-    /// It is an array, an object, `true` or `false`.
+    /// Array, object, `true` or `false`.
     #[error("an id must be a string or an integer")]
     Kind,
-    /// It is a string with a lone surrogate.
+    /// String with a lone surrogate.
     #[error("an id must not hold half of a surrogate pair")]
     NotText,
-    /// It is longer than [`Id::MAX_BYTES`].
+    /// Longer than [`Id::MAX_BYTES`].
     #[error("an id has {size} bytes; at most {} are allowed", Id::MAX_BYTES)]
     TooLong {
         /// Size in bytes.

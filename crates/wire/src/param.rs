@@ -293,10 +293,10 @@ impl InvalidParam {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParamProblem {
-    /// It is a number, but no integer within ±(2^53 − 1).
+    /// Number that is no integer within ±(2^53 − 1).
     #[error("must be a whole number between -9007199254740991 and 9007199254740991")]
     Number,
-    /// It is an array, an object or an invalid string.
+    /// Array, object or invalid string.
     #[error("must be a string, a whole number, true or false")]
     Kind,
     /// The header is not readable.

@@ -61,7 +61,7 @@ async fn hub_reads_servers_and_settings_from_a_file() {
     assert!(marker.processes().is_empty());
 }
 
-/// It shows no secret.
+/// No secret is shown.
 #[test]
 fn config_error_names_file_line_and_key() {
     let folder = tempfile::tempdir().unwrap();

@@ -42,7 +42,7 @@ pub(super) enum State {
     /// A call or a stream uses it.
     Busy,
     Idle,
-    /// It is live, but this process does not hold it.
+    /// Live, but held by another process or by none.
     Away,
     Ended,
 }

@@ -8,7 +8,7 @@ use crate::reply::{self, Reply};
 /// Reason why a request is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuthError {
-    /// It has no credentials.
+    /// Request without credentials.
     Missing,
     /// Its credentials are invalid. The sentence reveals nothing that the bearer of the credentials does not know.
     Invalid(&'static str),

@@ -83,20 +83,20 @@ pub(crate) enum Command {
     Warden,
 }
 
-/// How the gateway is run.
+/// Arguments of `stayput serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// The configuration, read anew when it changes or on SIGHUP [default: stayput.json, .mcp.json or
     /// mcp.json in the current folder]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen, instead of what the configuration says [default: 127.0.0.1:7337]
+    /// Address to listen on; overrides the configuration [default: 127.0.0.1:7337]
     #[arg(long, short, value_name = "ADDR", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// Where sessions are kept: sqlite:PATH, memory:, postgres://… or redis://…
+    /// Store of the sessions: sqlite:PATH, memory:, postgres://… or redis://…
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
-    /// How the log is written to the standard error
+    /// Format of the log on the standard error
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
     /// Listen on an address that other machines can reach, without asking anybody who they are
@@ -113,7 +113,7 @@ whoever has that name, and is kept nowhere:
 
   \"stayput\": { \"auth\": { \"tokens\": { \"ann\": \"sha256:…\" } } }";
 
-/// How a token is made.
+/// Arguments of `stayput token`.
 #[derive(Debug, Args)]
 #[command(after_help = TOKEN)]
 pub(crate) struct Token {
@@ -140,7 +140,7 @@ All of it really runs, on free ports of this machine and in a temporary
 folder, and is gone at the end, also after Ctrl-C. The exit code is 1 if
 anything was not as it should be.";
 
-/// How the story is told.
+/// Arguments of `stayput demo`.
 #[derive(Debug, Args)]
 #[command(after_help = DEMO)]
 pub(crate) struct Demo {
@@ -149,7 +149,7 @@ pub(crate) struct Demo {
     pub(crate) json: bool,
 }
 
-/// How the demo server is run.
+/// Arguments of `stayput demo-server`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoServer {
     /// Speak Streamable HTTP at this address of this machine, and print the URL; port 0 is any
@@ -160,13 +160,13 @@ pub(crate) struct DemoServer {
     pub(crate) state: Option<PathBuf>,
 }
 
-/// How lines of the log look.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people
+    /// Text for people
     #[default]
     Text,
-    /// For programs, one object per line
+    /// JSON for programs, one object per line
     Json,
 }
 

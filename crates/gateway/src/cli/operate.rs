@@ -34,7 +34,7 @@ on the standard error, with exit code 1. Without --session the call has a
 session of its own, which ends with it. The call is made in your own name: on
 the socket as the user of this machine, with --url as who the token is for.";
 
-/// Where the gateway is.
+/// Address and credentials of the gateway.
 #[derive(Debug, Args)]
 pub(crate) struct At {
     /// The configuration of the gateway [default: stayput.json, .mcp.json or mcp.json in the current folder]

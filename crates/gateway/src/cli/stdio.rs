@@ -26,7 +26,7 @@ background that is started for them and goes with the last of them.";
 /// Maximum number of bytes of a key.
 const KEY_LIMIT: usize = 128;
 
-/// How `stayput stdio` is run.
+/// Arguments of `stayput stdio`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Stdio {
@@ -42,7 +42,7 @@ pub(crate) struct Stdio {
     /// A variable of the environment that the server behind `--` gets beside the usual; may be repeated
     #[arg(long, value_name = "NAME", requires = "command")]
     env: Vec<String>,
-    /// Where sessions are kept: sqlite:PATH, memory:, postgres://… or redis://…
+    /// Store of the sessions: sqlite:PATH, memory:, postgres://… or redis://…
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
     /// Do all in this process; needs a store that no other `stayput` uses

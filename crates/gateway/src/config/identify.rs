@@ -95,7 +95,7 @@ pub(crate) enum SessionTools {
     /// Tools to start, inspect and end a session, where tools take a handle.
     #[default]
     Basic,
-    /// Also tools to list and switch sessions, on every stateful server.
+    /// Tools to list and switch sessions as well, on every stateful server.
     All,
     /// No tools.
     Off,

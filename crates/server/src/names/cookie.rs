@@ -20,7 +20,7 @@ pub struct Cookie {
 pub enum SameSite {
     /// Requests from the same site only.
     Strict,
-    /// Also links from other sites.
+    /// Requests of this site, and links from other sites.
     Lax,
     /// All requests. Implies [`Cookie::secure`].
     None,

@@ -89,7 +89,7 @@ impl Process {
         assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
     }
 
-    /// How it ended.
+    /// Exit of the server.
     pub(crate) async fn exit(&mut self) -> Option<i32> {
         soon(self.child.wait()).await.unwrap().code()
     }

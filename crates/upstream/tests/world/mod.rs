@@ -29,7 +29,7 @@ use stayput_upstream::{
 use tokio::runtime::Handle;
 
 /// Timeout for everything, even on a busy machine. A passing test never waits for it.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 /// Creates a pool with child processes of this test.
 pub(crate) fn links() -> Links {

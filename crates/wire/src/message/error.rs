@@ -20,13 +20,13 @@ pub struct MessageError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageProblem {
-    /// It is not JSON.
+    /// Text that is not JSON.
     #[error("the message is not JSON: {0}")]
     Syntax(SyntaxKind),
-    /// It nests too deep.
+    /// JSON that nests too deep.
     #[error("the message nests deeper than {MAX_DEPTH} levels; make it flatter")]
     TooDeep,
-    /// It is too large.
+    /// Message over the size limit.
     #[error("the message has {size} bytes; at most {limit} are allowed")]
     TooLarge {
         /// Size in bytes.
@@ -34,19 +34,19 @@ pub enum MessageProblem {
         /// Limit in bytes.
         limit: usize,
     },
-    /// It is no object.
+    /// JSON that is no object.
     #[error("a message must be a JSON object")]
     NotAnObject,
-    /// It is a batch, which only 2025-03-26 allows.
+    /// Batch, which only 2025-03-26 allows.
     #[error("the message is a batch; send its messages one by one")]
     Batch,
-    /// It is no batch.
+    /// Message that is no batch.
     #[error("a batch must be a JSON array")]
     NotABatch,
-    /// It is an empty batch.
+    /// Empty batch.
     #[error("a batch must have at least one message")]
     EmptyBatch,
-    /// It is a batch with too many messages.
+    /// Batch with too many messages.
     #[error("a batch must have at most {limit} messages; send several")]
     LongBatch {
         /// Limit of messages.
@@ -79,7 +79,7 @@ pub enum MessageProblem {
     /// More than one of method, result and error.
     #[error("a message must have one of 'method', 'result' and 'error', not several")]
     Mixed,
-    /// None of method, result and error.
+    /// Object without method, result and error.
     #[error("a message must have one of 'method', 'result' and 'error'")]
     Nothing,
 }
