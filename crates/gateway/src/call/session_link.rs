@@ -21,12 +21,12 @@ use crate::{
 };
 
 /// Session in use at one server, for the duration of a call.
-pub(crate) struct SessionLink {
-    pub(crate) app: Arc<AppState>,
-    pub(crate) server: Server,
-    pub(crate) session: ActiveSession,
+pub(super) struct SessionLink {
+    pub(super) app: Arc<AppState>,
+    pub(super) server: Server,
+    pub(super) session: ActiveSession,
     /// Protocol era of the client, which determines the form of errors.
-    pub(crate) era: Era,
+    pub(super) era: Era,
 }
 
 impl SessionLink {
@@ -35,10 +35,9 @@ impl SessionLink {
     }
 
     /// Returns the error message if the session is at its limit of concurrent calls.
-    pub(crate) fn busy(&self) -> Option<String> {
+    pub(super) fn over_limit(&self) -> Option<String> {
         let limit = self.app.rules.calls;
         (self.session.users_at_start() > limit).then(|| {
-            self.app.metrics.refused("busy");
             format!(
                 "Nothing was run: this session has {limit} calls in flight, which is \
                  `limits.calls_per_session`. Wait for one of them to end, and try again in 1 s."
@@ -48,7 +47,7 @@ impl SessionLink {
 
     /// Returns the link if it exists. Tries the link of the previous call first, which nearly always saves the
     /// lookup.
-    pub(crate) fn found(&self) -> Option<PooledLink> {
+    pub(super) fn found(&self) -> Option<PooledLink> {
         let usage = SessionStats::of(&self.session);
         if let Some(link) = usage.and_then(|usage| usage.link(&self.server)) {
             return Some(link);
@@ -62,9 +61,9 @@ impl SessionLink {
     }
 
     /// Opens the link. `hello` is the client information that the server gets.
-    pub(crate) async fn open(&self, hello: &Hello) -> Result<PooledLink, String> {
+    pub(super) async fn open(&self, hello: Hello) -> Result<PooledLink, String> {
         let (place, server) = (self.place(), self.app.present(&self.server)?);
-        let asking = self.asking(&server, &place, hello.clone()).await?;
+        let asking = self.asking(&server, &place, hello).await?;
         let link = self.app.links.open(&server, &place, &asking).await;
         link.map_err(|error| self.describe_open_error(&error))
     }
@@ -117,7 +116,7 @@ impl SessionLink {
 
     /// Records which state of a shared link the session depends on from now on. If it depended on an earlier state,
     /// that one is lost and has to be reported.
-    pub(crate) async fn depend(
+    pub(super) async fn depend(
         &self,
         link: &PooledLink,
         asked: RequestRef<'_>,
@@ -136,7 +135,7 @@ impl SessionLink {
     }
 
     /// Returns the report of an unacknowledged loss. It is the answer to the next request that depends on state.
-    pub(crate) fn pending_loss(
+    pub(super) fn pending_loss(
         &self,
         link: &PooledLink,
         asked: RequestRef<'_>,
@@ -154,7 +153,7 @@ impl SessionLink {
         self.note_failure(why, loss.as_ref().map_or("", Loss::detail));
         let done = self.told(asked, generation, reason, Delivery::NotSent);
         let notices = LossNotices::of(link.greeting(), server, reason);
-        Some(ReplyText { then: Some(self.noting(generation, loss, None, notices)), ..done })
+        Some(done.then(Some(self.noting(generation, loss, None, notices))))
     }
 
     fn told(
@@ -213,7 +212,7 @@ impl SessionLink {
 
     /// Adds a loss to the result that came after it. An error response has no `_meta`, so the next result reports the
     /// loss.
-    pub(crate) fn marked(&self, text: Bytes, generation: Generation) -> ReplyText {
+    pub(super) fn marked(&self, text: Bytes, generation: Generation) -> ReplyText {
         let marked = Message::parse(&text).ok().and_then(|answer| {
             answer.result()?;
             let state = loss::state(Some(&self.session.id().to_string()), generation);
@@ -227,19 +226,19 @@ impl SessionLink {
                 let notices =
                     link.map(|it| LossNotices::of(it.greeting(), self.server.name(), None));
                 let then = self.noting(generation, None, None, notices.unwrap_or_default());
-                ReplyText { text, then: Some(then) }
+                ReplyText::new(text).then(Some(then))
             }
             None => ReplyText::new(text),
         }
     }
 
     /// Returns whether a call that certainly did not run is sent again after a loss.
-    pub(crate) fn restarts(&self) -> bool {
+    pub(super) fn restarts(&self) -> bool {
         self.app.restarting.contains(self.server.name())
     }
 
     /// Returns the answer to a call that failed.
-    pub(crate) fn failed(
+    pub(super) fn failed(
         &self,
         link: &PooledLink,
         asked: RequestRef<'_>,
@@ -260,10 +259,7 @@ impl SessionLink {
             };
             let done = self.told(asked, generation, reason, error.delivery());
             let notices = LossNotices::of(link.greeting(), self.server.name(), reason);
-            return ReplyText {
-                then: Some(self.noting(generation, Some(loss.clone()), next, notices)),
-                ..done
-            };
+            return done.then(Some(self.noting(generation, Some(loss.clone()), next, notices)));
         }
         ReplyText::new(reply::failure(asked, self.era, &error.brief()))
     }

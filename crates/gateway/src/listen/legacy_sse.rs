@@ -10,28 +10,25 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use stayput_core::{Handle, Owner};
-use stayput_wire::{Batch, Code, Message, MessageKind, header as mcp};
+use stayput_wire::{Batch, Code, Era, Message, MessageKind, header as mcp};
 
 use crate::{
     auth::Principal,
-    call::{CallOutcome, context::RequestParts},
+    call::CallOutcome,
     config::target::Target,
     connections::{
         connection::Connection,
         event_stream::EventStream,
         legacy_clients::{LegacyClient, Progress},
     },
+    identify::RequestContext,
     listen::{
         http1::Head,
         router::{nowhere, only, server},
     },
     messages::notifications::handle_message,
     reply::{self, Reply, accept::accepts},
-    route::{
-        self,
-        admission::{Refusal, admit},
-        initialize,
-    },
+    route::{self, admission::admit, initialize},
     state::AppState,
 };
 
@@ -148,12 +145,17 @@ pub(super) async fn take(
 }
 
 /// Splits a body into messages, or returns the error.
-fn messages(app: &AppState, caller: &LegacyClient, body: &Bytes) -> Result<Vec<Bytes>, String> {
+fn messages(
+    app: &Arc<AppState>,
+    caller: &LegacyClient,
+    body: &Bytes,
+) -> Result<Vec<Bytes>, String> {
     if !Batch::is_batch(body) {
         let message = Message::parse(body).map_err(|error| error.answer())?;
         // A request is answered on the stream, also if it is refused.
         if message.id().is_none() {
-            caller.admit(app, &message).map_err(|refusal| refusal.text)?;
+            let headers = HeaderMap::new();
+            admit(&caller.context(app, &headers, &message)).map_err(|refusal| refusal.text)?;
         }
         return Ok(vec![body.clone()]);
     }
@@ -177,15 +179,15 @@ async fn begin(task: impl Future<Output = ()> + Send + 'static) {
 }
 
 impl LegacyClient {
-    /// Parts of a request that are not in its message.
-    fn parts<'a>(&'a self, headers: &'a HeaderMap) -> RequestParts<'a> {
-        let principal = &self.principal;
-        RequestParts { principal, headers, path_key: None, streams: true, stdio: None }
-    }
-
-    /// Refuses a message that must not reach a server.
-    fn admit(&self, app: &AppState, message: &Message<'_>) -> Result<(), Refusal> {
-        admit(app, (&self.principal.owner, &self.target), message, &HeaderMap::new())
+    /// Builds the context of a message. This transport has no headers for it.
+    fn context<'a>(
+        &'a self,
+        app: &'a Arc<AppState>,
+        headers: &'a HeaderMap,
+        message: &'a Message<'a>,
+    ) -> RequestContext<'a> {
+        let whom = (&self.principal, &self.target);
+        RequestContext::new(app, whom, headers, (message, Era::Legacy))
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -213,12 +215,14 @@ impl LegacyClient {
             // A single malformed message was refused already. In a batch, the other messages still count.
             Err(error) => return self.say(error.answer()).await,
         };
-        if let Err(refusal) = self.admit(app, &message) {
+        let headers = HeaderMap::new();
+        let context = self.context(app, &headers, &message);
+        if let Err(refusal) = admit(&context) {
             return self.say(refusal.text).await;
         }
         let is_request = matches!(message.kind(), MessageKind::Request { .. });
         if is_request && message.method() == Some("initialize") {
-            return self.greet(app, &message).await;
+            return self.greet(&context).await;
         }
         let Some(connection) = self.connection() else {
             if is_request {
@@ -230,9 +234,8 @@ impl LegacyClient {
             return handle_message(app, &connection, &message);
         }
         // A streamed answer is already written to the client's stream.
-        let headers = HeaderMap::new();
-        let parts = self.parts(&headers);
-        if let CallOutcome::Done(done) = route::answer(app, &connection, &message, parts).await {
+        let context = RequestContext { connection: Some(&connection), ..context };
+        if let CallOutcome::Done(done) = route::answer(&context).await {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
         }
@@ -244,17 +247,12 @@ impl LegacyClient {
     }
 
     /// Answers `initialize` with a connection and a session that live as long as the stream.
-    async fn greet(&self, app: &Arc<AppState>, message: &Message<'_>) {
+    async fn greet(&self, context: &RequestContext<'_>) {
         if !self.may_greet() {
-            let id = message.id().map_or("null", |id| id.as_str());
             let sentence = "`initialize` was sent before; open a new stream to begin anew";
-            return self.say(reply::error(id, Code::INVALID_REQUEST, sentence)).await;
+            return self.say(context.error(Code::INVALID_REQUEST, sentence).text).await;
         }
-        let initialized = {
-            let headers = HeaderMap::new();
-            let parts = self.parts(&headers);
-            initialize::initialize(app, &self.principal.owner, &self.target, message, parts).await
-        };
+        let (app, initialized) = (context.app, initialize::initialize(context).await);
         let made = match initialized.name {
             Some(name) => match app.connection(&self.principal.owner, &name).await {
                 Ok(Some(connection)) => Some((name, connection)),

@@ -4,13 +4,13 @@ use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use stayput_core::Owner;
 use stayput_wire::{Code, header as mcp};
 
 use super::post;
 use crate::{
     admin,
     auth::{Principal, rate_limit::RateLimited},
+    call::era,
     config::target::Target,
     connections::{connection::Connection, legacy_clients::LegacyClient},
     identify::{cookie, header_names, path},
@@ -21,7 +21,6 @@ use crate::{
     },
     messages::listen_stream,
     reply::{self, Reply, accept::accepts},
-    route::modern,
     state::{AppState, RequestRules},
 };
 
@@ -189,7 +188,7 @@ async fn inside(
     Err(match *method {
         Method::POST => return Ok(What::Post(at)),
         // Modern clients only use POST.
-        _ if modern::is_named(headers) => only("POST"),
+        _ if era::is_modern(headers) => only("POST"),
         Method::GET => Box::pin(get(app, &at, headers)).await,
         Method::DELETE => Box::pin(delete(app, &at, headers)).await,
         _ => only("GET, POST, DELETE"),
@@ -253,13 +252,6 @@ pub(super) struct At {
     pub(super) key: Option<String>,
     /// Client that sent the request.
     pub(super) principal: Principal,
-}
-
-impl At {
-    /// Returns the owner and the target of the request.
-    pub(super) fn whom(&self) -> (&Owner, &Target) {
-        (&self.principal.owner, &self.target)
-    }
 }
 
 /// Splits a path from the session key in it, if the configuration allows keys in paths.

@@ -9,20 +9,23 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderMap;
 use serde_json::{Value, json};
 use stayput_core::{
-    EventIds, Expiry, Holder, ManualClock, MemoryStore, SessionId, Sessions, Settings, Timestamp,
+    EventIds, Expiry, Holder, ManualClock, MemoryStore, Owner, SessionId, Sessions, Settings,
+    Timestamp,
 };
 use stayput_testkit::faulty::Faulty;
 use stayput_upstream::{
-    Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Stdio, process::Processes,
+    Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Server, Stdio, process::Processes,
 };
+use stayput_wire::{Era, Message};
 
 use super::*;
 use crate::{
     auth::Claims,
     catalog::tool_view::ToolViews,
-    config::{Handles, Identify},
+    config::{Handles, Identify, target::Target},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
@@ -36,6 +39,7 @@ pub(crate) struct World {
     pub(crate) app: Arc<AppState>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) server: Server,
+    target: Target,
     /// Store that records its queries.
     pub(crate) store: Arc<Faulty>,
     _folder: tempfile::TempDir,
@@ -184,13 +188,14 @@ impl World {
         };
         let place = LinkOwner::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
         app.links.set_profile(&server, &place, profile(tools)).await;
-        Self { app: Arc::new(app), clock, server, store, _folder: folder }
+        let target = Target::Server("test".into());
+        Self { app: Arc::new(app), clock, server, target, store, _folder: folder }
     }
 
     pub(crate) async fn ask(&self, request: &Request) -> Answer {
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        match which(&self.app, self.context(request, &message)).await {
+        match which(&self.context(request, &message)).await {
             SessionChoice::Session { session, origin, text, given, fleeting } => {
                 let given = given.map(|handle| handle.expose().to_owned());
                 let text = text.map(|rest| rest.text().to_owned());
@@ -206,13 +211,17 @@ impl World {
         message: &'a Message<'a>,
     ) -> RequestContext<'a> {
         RequestContext {
+            app: &self.app,
             owner: &request.owner,
             claims: &request.claims,
+            target: &self.target,
             server: Some(&self.server),
             headers: &request.headers,
             path_key: request.path.as_deref(),
             message,
             connection: None,
+            era: Era::Modern,
+            streams: true,
         }
     }
 

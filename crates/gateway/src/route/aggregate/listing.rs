@@ -7,7 +7,7 @@ use stayput_wire::{Raw, json};
 
 use super::Refusal;
 use crate::{
-    call::{self, sessionless::Sessionless},
+    call::{open_link, sessionless::Sessionless},
     catalog::{
         cursor::Cursor,
         index::Indexed,
@@ -41,19 +41,19 @@ pub(super) struct Listing<'a> {
 }
 
 /// Page of the merged list.
-pub(crate) struct Listed {
+pub(super) struct Listed {
     list: &'static List,
     /// Entries as JSON, separated by commas.
     entries: String,
     /// Sealed cursor of the next page.
     next: Option<String>,
     /// Cache lifetime and scope. Only the modern era uses them.
-    pub(crate) kept: CacheTtl,
+    pub(super) kept: CacheTtl,
 }
 
 impl Listed {
     /// Builds the result, which begins with `head`.
-    pub(crate) fn result(&self, head: &str) -> String {
+    pub(super) fn result(&self, head: &str) -> String {
         let Self { list, entries, next, .. } = self;
         let next = next.as_ref().map(|next| format!(r#","nextCursor":{}"#, json::quote(next)));
         format!(r#"{{{head}"{}":[{entries}]{}}}"#, list.member, next.unwrap_or_default())
@@ -232,7 +232,9 @@ impl Listing<'_> {
         let asking = async {
             let link = match (link, self.context.connection) {
                 (Some(link), _) => Some(link),
-                (None, Some(connection)) => call::link_of(self.app, connection, server).await,
+                (None, Some(connection)) => {
+                    open_link::of_connection(self.app, connection, server).await
+                }
                 (None, None) => {
                     let asking = Asking::default();
                     self.app.links.open(server, sessionless.place(), &asking).await.ok()

@@ -30,9 +30,9 @@ pub(super) struct Route<'a> {
 }
 
 /// Server for a request, and the edited text if the request has to be changed.
-pub(crate) struct Routed<'a> {
-    pub(crate) server: &'a Server,
-    pub(crate) text: Option<String>,
+pub(super) struct Routed<'a> {
+    pub(super) server: &'a Server,
+    pub(super) text: Option<String>,
 }
 
 impl<'a> Route<'a> {
