@@ -12,7 +12,7 @@ use stayput_wire::{Era, Message, meta};
 
 use crate::{
     call::attachment_sink::RecordSink,
-    observe::{events::Event, session_stats::SessionStats},
+    observe::{events::Event, session_extension::SessionExtension, session_stats::SessionStats},
     reply::{
         self, AfterWrite, ReplyText, RequestRef,
         loss::{self, LossNotices, LossReport},
@@ -48,14 +48,14 @@ impl SessionLink {
     /// Returns the link if it exists. Tries the link of the previous call first, which nearly always saves the
     /// lookup.
     pub(super) fn found(&self) -> Option<PooledLink> {
-        let usage = SessionStats::of(&self.session);
-        if let Some(link) = usage.and_then(|usage| usage.link(&self.server)) {
+        let extension = SessionExtension::of(&self.session);
+        if let Some(link) = extension.and_then(|extension| extension.link(&self.server)) {
             return Some(link);
         }
         let session = self.session.session();
         let link = self.app.links.find_of(&self.server, session.owner(), session.id())?;
-        if let Some(usage) = usage {
-            usage.linked(&link);
+        if let Some(extension) = extension {
+            extension.set_link(&link);
         }
         Some(link)
     }

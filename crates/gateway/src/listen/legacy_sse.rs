@@ -24,7 +24,7 @@ use crate::{
     identify::RequestContext,
     listen::{
         http1::Head,
-        router::{nowhere, only, server},
+        router::{Step, What, nowhere, only, server},
     },
     messages::notifications::handle_message,
     reply::{self, Reply, accept::accepts},
@@ -55,23 +55,27 @@ impl At {
     }
 }
 
-/// Routes a request of this transport. `Ok` is the client whose messages the body holds; `Err` is the answer.
-pub(super) fn enter(
-    app: &Arc<AppState>,
-    (at, principal): (At, Principal),
-    head: &Head,
-) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
+/// Routes a request of this transport.
+pub(super) fn enter(app: &Arc<AppState>, (at, principal): (At, Principal), head: &Head) -> Step {
     let (At::Stream(name) | At::Messages(name)) = &at;
     let removed = || app.removed.get(name).map(|name| Target::Server(name.as_str().into()));
     // A client of a removed server may still post, to learn that the server is gone. New streams are refused.
     let posts = matches!(at, At::Messages(_));
     let target = server(app, name).or_else(|| removed().filter(|_| posts));
-    let Some(target) = target else { return Err(nowhere(app).into()) };
+    let Some(target) = target else { return nowhere(app).into() };
     match (&at, &head.method) {
-        (At::Stream(_), &Method::GET) => Err(open(app, (target, principal), head).into()),
-        (At::Stream(_), _) => Err(only("GET").into()),
-        (At::Messages(_), &Method::POST) => caller(app, (&target, &principal.owner), head),
-        (At::Messages(_), _) => Err(only("POST").into()),
+        (At::Stream(_), &Method::GET) => open(app, (target, principal), head).into(),
+        (At::Stream(_), _) => only("GET").into(),
+        (At::Messages(_), &Method::POST) => match caller(app, (&target, &principal.owner), head) {
+            Some(caller) => What::LegacyClient(caller).into(),
+            None => {
+                let sentence =
+                    "Session not found: its stream has ended, or never was; open a new one by GET";
+                let code = Code::INVALID_REQUEST;
+                reply::refusal(StatusCode::NOT_FOUND, None, code, sentence).into()
+            }
+        },
+        (At::Messages(_), _) => only("POST").into(),
     }
 }
 
@@ -86,11 +90,11 @@ fn open(
     }
     let secret = Handle::generate();
     let hash = secret.hash(&principal.owner);
-    let (first, latest) = (Arc::downgrade(app), app.latest.clone());
+    let latest = app.latest.clone();
     let runtime = tokio::runtime::Handle::current();
     let server = target.server().cloned();
     let hang_up = Box::new(move || {
-        if let Some(app) = latest.get().or_else(|| first.upgrade())
+        if let Some(app) = latest.get()
             && let Some(caller) = app.legacy_clients.remove(&hash)
         {
             runtime.spawn(async move { caller.hang_up(&app).await });
@@ -109,18 +113,13 @@ fn caller(
     app: &Arc<AppState>,
     (target, owner): (&Target, &Owner),
     head: &Head,
-) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
+) -> Option<Arc<LegacyClient>> {
     let query = head.uri.query().unwrap_or_default();
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let secret =
-        pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| it.parse::<Handle>().ok());
-    let caller = secret.and_then(|secret| app.legacy_clients.get(&secret.hash(owner)));
+    let (_, secret) = pairs.find(|(name, _)| *name == SESSION)?;
+    let caller = app.legacy_clients.get(&secret.parse::<Handle>().ok()?.hash(owner));
     // On another path the client counts as unknown.
-    caller.filter(|it| it.target == *target).ok_or_else(|| {
-        let sentence =
-            "Session not found: its stream has ended, or never was; open a new one by GET";
-        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence).into()
-    })
+    caller.filter(|it| it.target == *target)
 }
 
 /// Handles the body of a POST. The answers come on the stream.

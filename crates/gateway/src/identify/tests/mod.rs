@@ -23,7 +23,7 @@ use stayput_wire::{Era, Message};
 
 use super::*;
 use crate::{
-    auth::Claims,
+    auth::{Authenticator, Claims, rate_limit::RateLimiter},
     catalog::tool_view::ToolViews,
     config::{Handles, Identify, target::Target},
     connections::{
@@ -31,7 +31,10 @@ use crate::{
     },
     observe::{log::Log, metrics::Metrics},
     reply::loss::LossAcknowledgements,
-    state::{aggregate::Aggregate, health::Health, identify_rules::IdentifyRules},
+    state::{
+        ConfiguredRules, RequestRules, ServerSet, Services, aggregate::Aggregate, health::Health,
+        identify_rules::IdentifyRules, shared_generations::SharedGenerations,
+    },
 };
 
 /// Gateway in memory, with one server whose profile is known and which is never started.
@@ -156,36 +159,38 @@ impl World {
             expiry: Expiry::default(),
             tool_views: ToolViews::default(),
         };
-        let app = AppState {
-            owners: Arc::default(),
+        let server_set = ServerSet {
             servers: BTreeMap::from([("test".to_owned(), server.clone())]),
             tools: BTreeMap::new(),
             views: Arc::default(),
-            rate_limiter: crate::auth::rate_limit::RateLimiter::new(None).into(),
-            call_limiter: Arc::default(),
-            sessions: sessions.await.unwrap().into(),
-            links: Links::new(links, runtime),
-            connections: Connections::default().into(),
             restarting: BTreeSet::new(),
-            legacy_clients: LegacyClients::default().into(),
-            loss_acknowledgements: LossAcknowledgements::default().into(),
-            generations: Arc::default(),
             aggregate: Aggregate::new(["test"]).into(),
-            stream_cache: StreamCache::default().into(),
-            life: String::new(),
-            metrics: Metrics::new(["test"].into_iter()).into(),
-            health: Health::default().into(),
-            closing: tokio::sync::watch::channel(false).1,
-            removed: Arc::default(),
-            latest: Arc::default(),
-            number: 0,
+            identify: identify.into(),
+        };
+        let services = Services {
+            sessions: sessions.await.unwrap(),
+            links: Links::new(links, runtime),
+            connections: Connections::default(),
+            legacy_clients: LegacyClients::default(),
+            loss_acknowledgements: LossAcknowledgements::default(),
+            generations: SharedGenerations::default(),
+            stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
             seal: SealKey::at(&folder.path().join("key")).unwrap(),
-            rules: crate::state::RequestRules::default(),
-            identify: identify.into(),
+            life: String::new(),
+            call_limiter: Arc::default(),
             log: Log::default(),
+            health: Health::default(),
             watch: None,
+            closing: tokio::sync::watch::channel(false).1,
         };
+        let rules = ConfiguredRules {
+            rules: RequestRules::default(),
+            owners: Authenticator::default(),
+            rate_limiter: RateLimiter::new(None),
+            metrics: Metrics::new(["test"].into_iter()),
+        };
+        let app = AppState::new(services, server_set, rules);
         let place = LinkOwner::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
         app.links.set_profile(&server, &place, profile(tools)).await;
         let target = Target::Server("test".into());
