@@ -37,7 +37,7 @@ impl CallStream {
     /// Wraps a call whose first message is `first`, if one came already.
     pub(super) fn new(running: RunningCall, first: Option<Incoming>) -> Self {
         let call = &running.client_call;
-        let mut closing = call.owner.app().closing.clone();
+        let mut closing = call.owner.app.closing.clone();
         let wait = async move {
             let _ = closing.wait_for(|closing| *closing).await;
         };
@@ -46,7 +46,7 @@ impl CallStream {
             Some(Incoming::Notification(text)) => Some(text),
             _ => None,
         };
-        let server = call.owner.server().shared_name();
+        let server = call.owner.server.shared_name();
         Self { running: Some(running), server, first, timer: None, closing }
     }
 

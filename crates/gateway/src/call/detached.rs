@@ -18,7 +18,7 @@ pub(super) fn detach(
     first: Option<Incoming>,
     keep: bool,
 ) -> Arc<EventStream> {
-    let server = running.client_call.owner.server().shared_name();
+    let server = running.client_call.owner.server.shared_name();
     let line = connection.line().cloned();
     let stream = line.unwrap_or_else(|| new_stream(&connection, Some(server), keep));
     let task = DetachedCall { running, connection, stream: stream.clone() };
@@ -64,7 +64,7 @@ impl DetachedCall {
         if self.connection.line().is_none() {
             self.stream.end();
             self.connection.streams.tidy();
-            self.running.client_call.owner.app().stream_cache.put(&self.stream);
+            self.running.client_call.owner.app.stream_cache.put(&self.stream);
         }
         // Removes the server requests of this call. The server no longer waits for answers to them.
         for number in questions {

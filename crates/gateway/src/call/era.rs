@@ -18,7 +18,6 @@ use stayput_wire::{Era, Message, Version, meta};
 use super::{
     ClientCall,
     modern::{answer::Finish, bridge},
-    owner::CallOwner,
 };
 use crate::{
     config::ToolFilter,
@@ -161,7 +160,7 @@ impl ClientCall {
     /// Returns the time after which the answer becomes a stream.
     pub(super) fn stream_after(&self) -> Duration {
         match &self.era {
-            CallEra::Legacy(_) => self.owner.app().rules.stream_after,
+            CallEra::Legacy(_) => self.owner.app.rules.stream_after,
             CallEra::Modern(_) => KEEP_ALIVE_INTERVAL,
         }
     }
@@ -180,16 +179,11 @@ impl ClientCall {
 
     /// Converts the answer of the server to the answer for the client.
     pub(super) fn finish(&self, answer: Answer) -> ReplyText {
-        let given = match &self.owner {
-            CallOwner::Session { given, .. } => given.as_ref(),
-            CallOwner::Sessionless(_) => None,
-        };
+        let given = self.owner.given();
         match &self.era {
-            CallEra::Legacy(_) => match (&self.owner, self.lost) {
-                (CallOwner::Session { link, .. }, Some(generation)) => {
-                    link.marked(answer.into_bytes(), generation)
-                }
-                _ => ReplyText::new(giving(answer.into_bytes(), given)),
+            CallEra::Legacy(_) => match self.lost {
+                Some(generation) => self.owner.marked(answer.into_bytes(), generation),
+                None => ReplyText::new(giving(answer.into_bytes(), given)),
             },
             CallEra::Modern(client) => {
                 if self.method == "tools/list"

@@ -8,10 +8,10 @@ mod call_stream;
 mod detached;
 pub(crate) mod era;
 mod follow;
+mod loss;
 pub(crate) mod modern;
 pub(crate) mod open_link;
 mod owner;
-mod session_link;
 pub(crate) mod sessionless;
 
 use std::{borrow::Cow, sync::Arc};
@@ -27,7 +27,7 @@ use crate::{
     connections::{connection::InFlight, event_stream::EventStream},
     identify::{self, RequestContext, RequestEdit, SessionChoice, cookie},
     observe::{CallEnd, call_record::CallRecord},
-    reply::{self, Reply, ReplyText, RequestRef, loss},
+    reply::{self, Reply, ReplyText, RequestRef, loss::depends_on_state},
     state::AppState,
 };
 
@@ -179,7 +179,7 @@ async fn start(
     }
     let method = known(asked.method);
     let outgoing = edit.as_ref().map_or(context.message.text(), RequestEdit::text);
-    let again = (owner.restarts() && loss::depends_on_state(&method))
+    let again = (owner.restarts() && depends_on_state(&method))
         .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
     let call = ClientCall { owner, link, era, in_flight, id, method, record, again, lost };
     match edit.as_ref().map(|edit| edit.message(context.message)) {
@@ -207,7 +207,7 @@ impl ClientCall {
     async fn send(mut self, message: &Message<'_>, streams: bool) -> CallOutcome {
         // A `subscriptions/listen` request is not timed, because it may last for hours.
         if !era::listens(&self.method) {
-            self.record.sent(&self.owner.app().metrics, self.owner.server().name());
+            self.record.sent(&self.owner.app.metrics, self.owner.server.name());
         }
         let traced = self.record.traced(message);
         let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());

@@ -3,9 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use stayput_upstream::{CallOptions, Hello, PooledLink, Server};
-use stayput_wire::Era;
 
-use super::{owner::CallOwner, session_link::SessionLink};
+use super::owner::CallOwner;
 use crate::{
     connections::connection::{ClientPreferences, Connection},
     messages::listen_stream,
@@ -23,11 +22,9 @@ pub(crate) async fn of_connection(
     server: &Server,
 ) -> Option<PooledLink> {
     let session = app.session(&connection.owner, connection.default_session()).await.ok()?;
-    let link = SessionLink { app: app.clone(), server: server.clone(), session, era: Era::Legacy };
+    let owner = CallOwner::of_gateway(app, server, session);
     let asked = RequestRef { id: "null", method: "" };
-    reach(&CallOwner::of_link(link), Some(connection), || connection.hello.clone(), asked)
-        .await
-        .ok()
+    reach(&owner, Some(connection), || connection.hello.clone(), asked).await.ok()
 }
 
 /// Finds or opens the link of a call. A legacy connection that uses the link for the first time applies its preferences
@@ -46,7 +43,7 @@ pub(super) async fn reach(
     if let Some(connection) = connection {
         let not_listening = connection.lacks_listener_for(link.key());
         if connection.meets(link.slot(), link.generation()) || opened || not_listening {
-            link = Box::pin(introduced(owner.app(), connection, link, opened)).await?;
+            link = Box::pin(introduced(&owner.app, connection, link, opened)).await?;
         }
     }
     owner.depend(&link, asked).await?;

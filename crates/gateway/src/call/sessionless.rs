@@ -1,24 +1,11 @@
-//! Links and requests that belong to no session.
+//! Placeholder owner of links and requests that belong to no session.
 
 use std::sync::{Arc, OnceLock};
 
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::{
-    Asking, CallError, Delivery, Isolation, LinkOpenError, LinkOwner, LossReason, PooledLink,
-    Profile, Server,
-};
-use stayput_wire::Era;
+use stayput_upstream::{Asking, Isolation, LinkOpenError, LinkOwner, Profile, Server};
 
-use crate::{
-    auth::call_limit::{At, CallPermit},
-    call::era,
-    identify::RequestContext,
-    reply::{
-        self, AfterWrite, ReplyText, RequestRef,
-        loss::{self, LossReport},
-    },
-    state::AppState,
-};
+use crate::state::AppState;
 
 /// Link owner for a request without a session. If it is `alone`, everything that was made for it ends when it is
 /// dropped.
@@ -92,104 +79,5 @@ impl Drop for Sessionless {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { app.links.end(session).await });
         }
-    }
-}
-
-/// Modern call without a session at one server: on the shared link, or on a temporary one.
-pub(super) struct SessionlessLink {
-    pub(super) app: Arc<AppState>,
-    pub(super) server: Server,
-    owner: Sessionless,
-    /// Permit of the call. `None` if the limit is reached.
-    permit: Option<CallPermit>,
-    /// Protocol era of the server. A modern server keeps no state between calls.
-    era: Era,
-}
-
-impl SessionlessLink {
-    pub(super) fn new(context: &RequestContext<'_>, server: Server, profile: &Profile) -> Self {
-        let (app, era) = (context.app.clone(), profile.way().era());
-        let owner =
-            Sessionless::new(&app, context.owner, server.isolation(era) == Isolation::PerSession);
-        let at = At {
-            owner: context.owner.clone(),
-            server: server.shared_name(),
-            listens: era::listens(context.asked().method),
-        };
-        let permit = app.call_limiter.enter(at, app.rules.calls);
-        Self { app, server, owner, permit, era }
-    }
-
-    /// Returns the error message for a call over the limit.
-    pub(super) fn over_limit(&self) -> Option<String> {
-        let (limit, server) = (self.app.rules.calls, self.server.name());
-        self.permit.is_none().then(|| {
-            format!(
-                "Nothing was run: {limit} of your calls to `{server}` are in flight that belong to no session, \
-                 which is `limits.calls_per_session`. Wait for one of them to end, and try again in 1 s."
-            )
-        })
-    }
-
-    /// Returns the shared link, if it exists.
-    pub(super) fn found(&self) -> Option<PooledLink> {
-        self.app.links.find(&self.server, self.owner.place())
-    }
-
-    /// Opens the shared link, or a temporary one for a server with one link per session.
-    pub(super) async fn open(&self) -> Result<PooledLink, String> {
-        let server = self.app.present(&self.server)?;
-        let link = self.app.links.open(&server, self.owner.place(), &Asking::default()).await;
-        link.map_err(|error| self.app.describe_open_error(&error))
-    }
-
-    /// Returns whether the server keeps state behind this link.
-    pub(super) fn keeps_state(&self, link: &PooledLink) -> bool {
-        self.era == Era::Legacy && link.keeps_state()
-    }
-
-    /// Returns the loss report if the state behind a shared link was lost since the last call of this owner. It is not
-    /// known which of several clients without a session gets the report, so every answer carries its generation.
-    pub(super) fn pending_loss(
-        &self,
-        link: &PooledLink,
-        asked: RequestRef<'_>,
-    ) -> Option<ReplyText> {
-        if !self.keeps_state(link) || !loss::depends_on_state(asked.method) {
-            return None;
-        }
-        let (owner, generation) = (&self.owner.place().owner, link.generation());
-        let entry = (link.slot(), generation);
-        self.app.generations.lost(owner, self.server.name(), entry).then(|| {
-            let reason = loss::reason(link.loss().map(|loss| loss.reason()));
-            let (server, delivery) = (self.server.name(), Delivery::NotSent);
-            let report = LossReport { server, session: None, generation, reason, delivery };
-            let (app, owner, server) = (self.app.clone(), owner.clone(), server.to_owned());
-            let note: AfterWrite = Box::new(move || app.generations.tell(&owner, &server, entry));
-            ReplyText::new(report.answer(asked, Era::Modern)).then(Some(note))
-        })
-    }
-
-    /// Returns the answer to a call that failed. Shared state is lost for all its users, so the report is recorded for
-    /// the owner and not for a session.
-    pub(super) fn failed(
-        &self,
-        link: &PooledLink,
-        asked: RequestRef<'_>,
-        error: &CallError,
-    ) -> ReplyText {
-        let loss = error.loss().filter(|loss| {
-            let depends = loss::depends_on_state(asked.method) && self.era == Era::Legacy;
-            depends && loss.reason() != LossReason::Released
-        });
-        let Some(loss) = loss else {
-            return ReplyText::new(reply::failure(asked, Era::Modern, &error.brief()));
-        };
-        let generation = link.generation().next();
-        let (server, delivery) = (self.server.name(), error.delivery());
-        let reason = loss::reason(Some(loss.reason()));
-        let report = LossReport { server, session: None, generation, reason, delivery };
-        self.app.generations.tell(&self.owner.place().owner, server, (link.slot(), generation));
-        ReplyText::new(report.answer(asked, Era::Modern))
     }
 }

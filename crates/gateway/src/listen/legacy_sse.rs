@@ -23,6 +23,7 @@ use crate::{
     },
     identify::RequestContext,
     listen::{
+        batch,
         http1::Head,
         router::{Step, What, nowhere, only, server},
     },
@@ -158,11 +159,8 @@ fn messages(
         }
         return Ok(vec![body.clone()]);
     }
-    if !caller.connection().is_some_and(|it| it.version.has_batches()) {
-        let sentence = "this version of the protocol has no batches; send each message alone";
-        return Err(reply::error("null", Code::INVALID_REQUEST, sentence));
-    }
-    let batch = Batch::split(body).map_err(|error| error.answer())?;
+    let connection = caller.connection();
+    let batch = batch::split(connection.as_ref().map(|it| &it.version), body)?;
     let texts = batch.messages().map(|text| Bytes::copy_from_slice(text.as_bytes()));
     Ok(texts.collect())
 }
@@ -254,7 +252,7 @@ impl LegacyClient {
         let (app, initialized) = (context.app, initialize::initialize(context).await);
         let made = match initialized.name {
             Some(name) => match app.connection(&self.principal.owner, &name).await {
-                Ok(Some(connection)) => Some((name, connection)),
+                Ok(Some(connection)) => Some((name, Arc::clone(&connection))),
                 _ => None,
             },
             None => None,

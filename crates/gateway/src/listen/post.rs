@@ -12,7 +12,10 @@ use crate::{
     auth::rate_limit::RateLimited,
     call::{self, CallOutcome, era},
     identify::{RequestContext, cookie, header_names},
-    listen::router::{At, named},
+    listen::{
+        batch,
+        router::{At, named},
+    },
     messages::notifications::handle_message,
     reply::{self, Reply, ReplyText, accept::accepts},
     route::{
@@ -30,11 +33,6 @@ pub(super) async fn take(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
-    if Batch::is_batch(body) && era::is_modern(headers) {
-        let sentence = "this version of the protocol has no batches; send each message alone";
-        let status = StatusCode::BAD_REQUEST;
-        return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
-    }
     if Batch::is_batch(body) {
         return Box::pin(take_batch(app, at, headers, body)).await;
     }
@@ -156,18 +154,16 @@ async fn take_batch(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
+    if era::is_modern(headers) {
+        return bad(batch::refusal());
+    }
     let connection = match named(app, at, headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
-    let batch = match Batch::split(body) {
-        Ok(batch) if connection.version.has_batches() => batch,
-        Ok(_) => {
-            let sentence = "this version of the protocol has no batches; send each message alone";
-            let status = StatusCode::BAD_REQUEST;
-            return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
-        }
-        Err(error) => return bad(error.answer()),
+    let batch = match batch::split(Some(&connection.version), body) {
+        Ok(batch) => batch,
+        Err(answer) => return bad(answer),
     };
     let mut answers: Vec<ReplyText> = Vec::new();
     for text in batch.messages() {
@@ -196,17 +192,5 @@ async fn take_batch(
             answers.push(done);
         }
     }
-    if answers.is_empty() {
-        return reply::status(StatusCode::ACCEPTED);
-    }
-    let mut all = vec![b'['];
-    for (at, done) in answers.iter().enumerate() {
-        if at > 0 {
-            all.push(b',');
-        }
-        all.extend_from_slice(&done.text);
-    }
-    all.push(b']');
-    let then: Vec<_> = answers.into_iter().filter_map(|done| done.then).collect();
-    reply::message_then(all, Some(Box::new(move || then.into_iter().for_each(|then| then()))))
+    batch::join(answers)
 }

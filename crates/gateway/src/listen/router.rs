@@ -12,7 +12,7 @@ use crate::{
     auth::{Principal, rate_limit::RateLimited},
     call::era,
     config::target::Target,
-    connections::{connection::Connection, legacy_clients::LegacyClient},
+    connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
     identify::{cookie, header_names, path},
     listen::{
         access,
@@ -340,7 +340,7 @@ pub(super) async fn named(
     app: &Arc<AppState>,
     at: &At,
     headers: &HeaderMap,
-) -> Result<Arc<Connection>, Response<Reply>> {
+) -> Result<ConnectionGuard, Response<Reply>> {
     let by_cookie = cookie::is_on(app) && cookie::read(headers).is_some();
     if !by_cookie && !headers.contains_key(&header_names::SESSION_ID) {
         let sentence = "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its \

@@ -18,7 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::lines::Lines;
+use super::{batch, lines::Lines};
 use crate::{
     auth::Principal,
     call::{CallOutcome, era},
@@ -177,17 +177,13 @@ impl StdioConversation {
             return self.handle_message(text).await;
         }
         let connection = self.state().connection.clone();
-        if !connection.is_some_and(|it| it.version.has_batches()) {
-            let sentence = "this version of the protocol has no batches; send each message alone";
-            return self.say(reply::error("null", Code::INVALID_REQUEST, sentence));
-        }
-        match Batch::split(&text) {
+        match batch::split(connection.as_ref().map(|it| &it.version), &text) {
             Ok(batch) => {
                 for message in batch.messages() {
                     self.handle_message(Bytes::copy_from_slice(message.as_bytes())).await;
                 }
             }
-            Err(error) => self.say(error.answer()),
+            Err(answer) => self.say(answer),
         }
     }
 

@@ -111,7 +111,7 @@ pub(super) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
         }
         ("logging/setLevel", Era::Legacy) => set_log_level(context).await,
         (method, era) => match List::of(method) {
-            Some(list) => Listing { app: context.app, context, list }.page().await.map(|page| {
+            Some(list) => Listing { context, list }.page().await.map(|page| {
                 let head = match era {
                     Era::Legacy => String::new(),
                     Era::Modern => {
@@ -147,7 +147,7 @@ async fn pass(context: &RequestContext<'_>, Routed { server, text }: Routed<'_>)
 
 /// Returns the server for a request to one of the servers.
 async fn route<'a>(context: &'a RequestContext<'a>) -> Result<Routed<'a>, Refusal> {
-    let route = Route { app: context.app, context };
+    let route = Route { context };
     match context.asked().method {
         "tools/call" => route.tool(context.message).await,
         "prompts/get" => route.prompt(context.message).await,
