@@ -13,9 +13,9 @@
 //! | `connections/` | connections of clients: registry, calls in flight, questions of servers, preferences, event streams |
 //! | `state/` | `AppState`: sessions, links, connections, the current snapshot of the configuration, visibility, health |
 //! | `messages/` | messages outside of calls: notifications, subscriptions, messages of servers, disconnects |
-//! | `identify/` | session of a request: one file for each name source, precedence, policy for requests without a name |
+//! | `identify/` | `RequestContext`; session of a request: one file for each name source, precedence, policy for requests without a name |
 //! | `session_tools/` | tools of Stayput: start, info, list, switch and end of sessions |
-//! | `call/` | one request on its link: session link, sending, waiting, detached calls; `modern/` for stateless clients |
+//! | `call/` | one request on its link, in both eras: owner, link, sending, following; `era.rs` and `modern/` for what differs |
 //! | `route/` | destination of a request: one server, all servers (`aggregate/`), an answer from the profile, `initialize` |
 //! | `admin/` | admin API |
 //! | `listen/` | listeners: HTTP/1.1, router, 2024-11-05 transport, stdio, Unix socket, RFC 9728 metadata |

@@ -126,9 +126,8 @@ fn doc_comments_have_a_subject() {
 }
 
 /// First words without a thing that the sentence is about.
-const REFUSED: [&str; 11] = [
-    "What", "Who", "Whose", "Whoever", "How", "Where", "Why", "It", "They", "Of", "As",
-];
+const REFUSED: [&str; 11] =
+    ["What", "Who", "Whose", "Whoever", "How", "Where", "Why", "It", "They", "Of", "As"];
 
 /// Returns the first lines of doc comments that begin with one of these words.
 fn lines_without_subject(text: &str) -> impl Iterator<Item = String> {

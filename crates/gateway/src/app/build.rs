@@ -12,8 +12,15 @@ use super::{Plan, ServeError};
 use crate::{
     auth::{Authenticator, Jwt, Keys, VerifiedTokens, rate_limit::RateLimiter},
     config::{Auth, JwtRules},
+    connections::{
+        legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
+    },
     observe::{Observers, log::Log, metrics::Metrics},
-    state::{AppState, ServerSet},
+    reply::loss::LossAcknowledgements,
+    state::{
+        AppState, ConfiguredRules, ServerSet, Services, health::Health,
+        shared_generations::SharedGenerations,
+    },
 };
 
 /// Builds the application state, and the sender that announces the shutdown.
@@ -25,38 +32,27 @@ pub(super) fn app(
     let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
     let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
     let server_set = ServerSet::new(plan.servers, plan.identify, plan.expiry);
-    let ServerSet { servers, tools, views, restarting, aggregate, identify } = server_set;
     let (stopping, closing) = watch::channel(false);
-    let app = AppState {
-        metrics: metrics.into(),
-        health: Arc::default(),
-        watch: Observers::start(plan.watch, log)?,
-        tools,
-        views,
-        restarting,
-        aggregate,
-        servers,
-        sessions: sessions.into(),
+    let services = Services {
+        sessions,
         links: links(&plan.data, plan.limits)?,
-        connections: Arc::default(),
-        legacy_clients: Arc::default(),
-        loss_acknowledgements: Arc::default(),
-        generations: Arc::default(),
-        stream_cache: Arc::default(),
+        connections: Connections::default(),
+        legacy_clients: LegacyClients::default(),
+        loss_acknowledgements: LossAcknowledgements::default(),
+        generations: SharedGenerations::default(),
+        stream_cache: StreamCache::default(),
         ids: EventIds::new(&secret()?),
         seal,
         life: stayput_core::content_digest(&secret()?).to_hex(),
-        rules: plan.rules,
-        owners: owners.into(),
-        rate_limiter: RateLimiter::new(plan.rate_limiter).into(),
         call_limiter: Arc::default(),
-        identify,
         log,
+        health: Health::default(),
+        watch: Observers::start(plan.watch, log)?,
         closing,
-        removed: Arc::default(),
-        latest: Arc::default(),
-        number: 0,
     };
+    let rate_limiter = RateLimiter::new(plan.rate_limiter);
+    let rules = ConfiguredRules { rules: plan.rules, owners, rate_limiter, metrics };
+    let app = AppState::new(services, server_set, rules);
     Ok((app, stopping))
 }
 

@@ -49,8 +49,8 @@ pub(crate) struct Gateway {
     /// HTTP listener and the worker threads that serve its connections. `None` if it does not listen over HTTP.
     listener: Option<(TcpListener, Workers)>,
     socket: Option<Socket>,
-    /// Reference count of the clients on the Unix socket: each one holds a clone until it disconnects.
-    guests: Arc<()>,
+    /// Clients on the Unix socket.
+    guests: Guests,
     log: Log,
     /// Reader of the configuration file. `None` if the configuration is not reloaded.
     reading: Option<ConfigReader>,
@@ -96,6 +96,37 @@ pub(crate) enum ServeError {
     Observers(#[from] ObserveError),
 }
 
+/// Counter of the clients on the Unix socket.
+#[derive(Clone, Default)]
+struct Guests(Arc<watch::Sender<usize>>);
+
+impl Guests {
+    fn count(&self) -> usize {
+        *self.0.borrow()
+    }
+
+    /// Counts a client until the guard is dropped.
+    fn enter(&self) -> Guest {
+        self.0.send_modify(|count| *count += 1);
+        Guest(self.clone())
+    }
+
+    /// Waits until all clients have disconnected, at most until `until`.
+    async fn leave(&self, until: Instant) {
+        let mut count = self.0.subscribe();
+        let _ = tokio::time::timeout_at(until, count.wait_for(|count| *count == 0)).await;
+    }
+}
+
+/// Guard of one client on the Unix socket.
+struct Guest(Guests);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count -= 1);
+    }
+}
+
 impl Gateway {
     /// Opens the store, takes over the sessions, and binds the listeners. No server is started yet.
     pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
@@ -119,7 +150,8 @@ impl Gateway {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
-        let (app, guests) = (Arc::new(app), Arc::default());
+        let (app, guests) = (Arc::new(app), Guests::default());
+        app.latest.set(app.clone());
         let reading = None;
         Ok(Self { app, listener, socket, guests, log, reading, stopping, _holding: holding })
     }
@@ -176,7 +208,7 @@ impl Gateway {
         let Some(socket) = &self.socket else { return std::future::pending().await };
         loop {
             let stream = socket.accept().await;
-            let (app, guest) = (self.app.now(), self.guests.clone());
+            let (app, guest) = (self.app.now(), self.guests.enter());
             let served = unix_socket::serve(app, stream, self.listener.is_some(), stopped.clone());
             Handle::current().spawn(async move {
                 served.await;
@@ -192,18 +224,10 @@ impl Gateway {
             let mut since = Instant::now();
             while since.elapsed() < grace {
                 tokio::time::sleep(Duration::from_millis(250)).await;
-                // One reference is the gateway's, one is this function's.
-                if Arc::strong_count(&guests) > 2 || app.sessions.count() > 0 {
+                if guests.count() > 0 || app.sessions.count() > 0 {
                     since = Instant::now();
                 }
             }
-        }
-    }
-
-    /// Waits until all clients of the socket have disconnected, at most until `until`.
-    async fn wait_for_clients(guests: &Arc<()>, until: Instant) {
-        while Arc::strong_count(guests) > 1 && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -249,7 +273,7 @@ impl Gateway {
         // Event streams end here. Answers are still written to their end.
         app.connections.stop_listening();
         acceptor.empty(end).await;
-        Self::wait_for_clients(&self.guests, end).await;
+        self.guests.leave(end).await;
         let _ = tick_task.await;
         let _ = app.sessions.flush().await;
         app.links.close(Duration::from_secs(10)).await;

@@ -1,41 +1,43 @@
-//! Call pipeline for legacy clients: identifies the session, opens its link, sends the request and returns the
-//! answer.
+//! Call pipeline: one request on its link, for clients of both eras.
+//!
+//! The steps in their order: identify the session, check the limits, find or open the link, report a pending loss,
+//! send, follow the call, finish its answer. [`era`] has the hooks in which the eras differ.
 
 pub(crate) mod attachment_sink;
-pub(crate) mod context;
+mod call_stream;
+mod detached;
+pub(crate) mod era;
+mod follow;
+mod loss;
 pub(crate) mod modern;
-pub(crate) mod session_link;
+pub(crate) mod open_link;
+mod owner;
 pub(crate) mod sessionless;
-pub(crate) mod stream_after;
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use http::Response;
-use stayput_core::{ActiveSession, Generation, Handle};
-use stayput_upstream::{Call, CallError, CallOptions, Incoming, LossReason, PooledLink, Server};
-use stayput_wire::{Code, Era, Message};
+use http::{HeaderValue, Response, header};
+use stayput_core::Generation;
+use stayput_upstream::{Answer, Call, CallError, LossReason, PooledLink, Profile, Server};
+use stayput_wire::{Code, Message};
 
+use self::{call_stream::CallStream, era::CallEra, follow::CallFuture, owner::CallOwner};
 use crate::{
-    call::{context::RequestParts, session_link::SessionLink, stream_after::StreamDeadline},
-    connections::{
-        connection::{ClientPreferences, Connection, InFlight},
-        deliver::{Over, new_stream, say},
-        event_stream::EventStream,
-    },
-    identify::{self, EphemeralSession, RequestEdit, SessionChoice},
+    connections::{connection::InFlight, event_stream::EventStream},
+    identify::{self, RequestContext, RequestEdit, SessionChoice, cookie},
     observe::{CallEnd, call_record::CallRecord},
-    reply::{self, Reply, ReplyText, RequestRef, loss},
+    reply::{self, Reply, ReplyText, RequestRef, loss::depends_on_state},
     state::AppState,
 };
 
-/// Timeout for the log level and subscriptions that a new link takes over from its client.
-const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Call of a legacy client, with everything that is needed until the call ends.
+/// Call of a client, with everything that is needed until the call ends.
 pub(crate) struct ClientCall {
-    session_link: SessionLink,
-    connection: Arc<Connection>,
+    owner: CallOwner,
+    link: PooledLink,
+    era: CallEra,
+    /// Registration of the request id, by which the client can cancel the call. `None` without a connection.
+    in_flight: Option<InFlight>,
     /// Request id, as the client wrote it.
     id: Arc<str>,
     method: Cow<'static, str>,
@@ -45,177 +47,146 @@ pub(crate) struct ClientCall {
     again: Option<Bytes>,
     /// Generation of a loss that the answer has to report.
     lost: Option<Generation>,
-    /// New handle that the answer returns to the client.
-    given: Option<Handle>,
-    /// Ends a session that exists for this call only. Declared after `session_link`, which uses the session, so that it is
-    /// dropped later.
-    _fleeting: Option<EphemeralSession>,
 }
 
 /// Outcome of a request.
 pub(crate) enum CallOutcome {
     /// Complete answer.
     Done(ReplyText),
-    /// Event stream that will carry the answer.
+    /// Event stream that will carry the answer. The call goes on without its client.
     Stream(Arc<EventStream>),
+    /// Messages of the call. Dropping them cancels the call.
+    Call(Box<CallStream>),
     /// The client cancelled the request, so there is no answer.
     Cancelled,
+    /// Outcome for a client that gets a cookie.
+    WithCookie(Box<(Self, HeaderValue)>),
 }
 
-impl ClientCall {
-    /// Sends a request of a connection to a server, on the session that the request identifies.
-    pub(crate) async fn run(
-        app: &Arc<AppState>,
-        connection: &Arc<Connection>,
-        server: &Server,
-        message: &Message<'_>,
-        parts: RequestParts<'_>,
-    ) -> CallOutcome {
-        let id: Arc<str> = message.id().map(|id| id.as_str()).unwrap_or_default().into();
-        let method = known(message.method().unwrap_or_default());
-        let request = RequestRef { id: &id, method: &method };
-        // Reserves the id. From here on the client can cancel the request.
-        let Some(in_flight) = connection.begin(&id) else {
-            app.metrics.refused("duplicate_id");
+impl From<ReplyText> for CallOutcome {
+    fn from(done: ReplyText) -> Self {
+        Self::Done(done)
+    }
+}
+
+/// Result of the first step: the owner of the call, or an answer without a call.
+enum Identified {
+    Owner(CallOwner, Option<RequestEdit>),
+    Answered(ReplyText),
+}
+
+/// Runs a request on the session that it identifies. `profile` of the server is known for modern clients.
+pub(crate) async fn run(
+    context: &RequestContext<'_>,
+    server: &Server,
+    profile: Option<&Arc<Profile>>,
+) -> CallOutcome {
+    let id: Arc<str> = context.asked().id.into();
+    // Reserves the id. From here on the client can cancel the request.
+    let in_flight = match context.connection.map(|connection| connection.begin(&id)) {
+        Some(None) => {
+            context.app.metrics.refused("duplicate_id");
             let sentence = "a request with this id is in flight; each needs an id of its own";
-            let text = reply::error(&id, Code::INVALID_REQUEST, sentence);
-            return CallOutcome::Done(ReplyText::new(text));
-        };
-        let context = parts.context(connection, Some(server), message);
-        let (session, text, given, fleeting) = match identify::which(app, context).await {
-            SessionChoice::Answer(text) => {
-                CallRecord::begin(app.watch.as_ref(), context.begun()).came_to(CallEnd::NoSession);
-                return CallOutcome::Done(ReplyText::new(text));
-            }
-            SessionChoice::Session { session, text, given, fleeting, .. } => {
-                let fleeting = fleeting.then(|| EphemeralSession::of(app, session.session()));
-                (session, text, given, fleeting)
-            }
-        };
-        let record = CallRecord::begin(app.watch.as_ref(), parts.begun(&session, server, message));
-        let session_link = session_link(app, server, session);
-        let failed = |sentence: &str| failure(request, sentence);
-        if let Some(sentence) = session_link.busy() {
-            record.came_to(CallEnd::Denied);
-            return failed(&sentence);
+            return context.error(Code::INVALID_REQUEST, sentence).into();
         }
-        let link = match reach(&session_link, connection, request).await {
-            Ok(link) => link,
-            Err(sentence) => {
-                app.metrics.refused("no_link");
-                record.came_to(CallEnd::NoLink);
-                return failed(&sentence);
-            }
-        };
-        let mut lost = None;
-        if let Some(report) = session_link.pending_loss(&link, request) {
-            if !session_link.restarts() {
-                record.came_to(CallEnd::Lost);
-                return CallOutcome::Done(report);
-            }
-            lost = session_link.session.unacknowledged_loss_on(server.name());
+        in_flight => in_flight.flatten(),
+    };
+    let era = match (profile, context.connection) {
+        (Some(profile), _) => CallEra::modern(context, profile.clone()),
+        (None, Some(connection)) => CallEra::Legacy(connection.clone()),
+        (None, None) => return CallOutcome::Cancelled,
+    };
+    let (identified, cookie) = identify(context, server, profile).await;
+    let outcome = match identified {
+        Identified::Owner(owner, edit) => start(context, owner, (id, in_flight, era), edit).await,
+        Identified::Answered(text) => {
+            CallRecord::begin(context.app.watch.as_ref(), context.begun())
+                .came_to(CallEnd::NoSession);
+            text.into()
         }
-        if in_flight.is_cancelled() {
-            return CallOutcome::Cancelled;
-        }
-        let outgoing = text.as_ref().map_or(message.text(), RequestEdit::text);
-        let again = (session_link.restarts() && loss::depends_on_state(&method))
-            .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
-        let (connection, _fleeting) = (connection.clone(), fleeting);
-        let call =
-            Self { session_link, connection, id, method, record, again, lost, given, _fleeting };
-        match text.as_ref().map(|rest| rest.message(message)) {
-            None => call.send(link, message, in_flight, parts.streams).await,
-            Some(Ok(rest)) => call.send(link, &rest, in_flight, parts.streams).await,
-            // The text parsed before the session name was removed, so this does not happen.
-            Some(Err(error)) => CallOutcome::Done(ReplyText::new(error.answer())),
-        }
+    };
+    match cookie {
+        Some(cookie) => CallOutcome::WithCookie(Box::new((outcome, *cookie))),
+        None => outcome,
     }
+}
 
-    fn asked(&self) -> RequestRef<'_> {
-        RequestRef { id: &self.id, method: &self.method }
+/// Identifies the owner of a call, and the cookie that names its session, if the client gets one.
+async fn identify(
+    context: &RequestContext<'_>,
+    server: &Server,
+    profile: Option<&Arc<Profile>>,
+) -> (Identified, Option<Box<HeaderValue>>) {
+    if let Some(owner) = profile.and_then(|it| CallOwner::of_none(context, server, it)) {
+        return (Identified::Owner(owner, RequestEdit::without_meta_name(context.message)), None);
     }
-
-    async fn send(
-        mut self,
-        link: PooledLink,
-        message: &Message<'_>,
-        in_flight: InFlight,
-        streams: bool,
-    ) -> CallOutcome {
-        let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
-        self.record.sent(&self.session_link.app.metrics, self.session_link.server.name());
-        let traced = self.record.traced(message);
-        let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
-        let message = traced.as_ref().unwrap_or(message);
-        // Registers the subscription before the server can send a notification for it.
-        self.connection.note_subscription(link.slot(), message);
-        let (link, call) = match link.send(message, options).await {
-            Ok(call) => (link, call),
-            Err(error) => match Box::pin(self.once_more(&error, &in_flight)).await {
-                Some(again) => again,
-                None => {
-                    let done = self.ended(&link, Err(error));
-                    return done.map_or(CallOutcome::Cancelled, CallOutcome::Done);
-                }
-            },
-        };
-        in_flight.sent(&call.canceller());
-        CallFuture {
-            client_call: Some(self),
-            call: Some(call),
-            link: Some(link),
-            in_flight: Some(in_flight),
+    let choice = identify::which(context).await;
+    let cookie = match &choice {
+        _ if context.connection.is_some() || !cookie::is_on(context.app) => None,
+        SessionChoice::Session { session, .. } => {
+            Box::pin(cookie::given(context.app, context.headers, Some(session))).await
         }
-        .wait(streams)
-        .await
-    }
-
-    /// Sends the request a second time after a loss, if it certainly did not run and its server is configured to
-    /// restart.
-    async fn once_more(
-        &mut self,
-        error: &CallError,
-        in_flight: &InFlight,
-    ) -> Option<(PooledLink, Call)> {
-        let loss = error.loss()?;
-        if error.delivery().may_have_run() || loss.reason() == LossReason::Released {
-            return None;
+        SessionChoice::Answer(_) => cookie::line(context.app, None),
+    };
+    let identified = match choice {
+        SessionChoice::Answer(text) => Identified::Answered(ReplyText::of_era(context.era, text)),
+        SessionChoice::Session { session, origin, text, given, fleeting } => {
+            let choice = (origin, given, fleeting);
+            Identified::Owner(CallOwner::of_session(context, server, session, choice), text)
         }
-        let text = self.again.take().filter(|_| !in_flight.is_cancelled())?;
-        let link = reach(&self.session_link, &self.connection, self.asked()).await.ok()?;
-        let message = Message::parse(&text).ok()?;
-        let options = CallOptions { declares: self.connection.declares, ..CallOptions::default() };
-        let call = link.send(&message, options).await.ok()?;
-        self.lost =
-            self.session_link.session.unacknowledged_loss_on(self.session_link.server.name());
-        in_flight.sent(&call.canceller());
-        Some((link, call))
-    }
+    };
+    (identified, cookie.map(Box::new))
+}
 
-    /// Returns the answer, with the new handle added if there is one.
-    fn giving(&self, answer: Bytes) -> ReplyText {
-        let edited = self.given.as_ref().and_then(|handle| {
-            let answer = str::from_utf8(&answer).ok()?;
-            identify::give(answer, handle)
-        });
-        ReplyText::new(edited.map_or(answer, Bytes::from))
+/// Checks the limits, finds the link, and sends the call unless a loss has to be reported first.
+async fn start(
+    context: &RequestContext<'_>,
+    owner: CallOwner,
+    (id, in_flight, era): (Arc<str>, Option<InFlight>, CallEra),
+    edit: Option<RequestEdit>,
+) -> CallOutcome {
+    let (metrics, asked) = (&context.app.metrics, context.asked());
+    let record = CallRecord::begin(context.app.watch.as_ref(), context.begun_in(owner.session()));
+    let refused = |end, text: ReplyText| {
+        record.came_to(end);
+        CallOutcome::Done(text)
+    };
+    if let Some(sentence) = owner.over_limit() {
+        metrics.refused("busy");
+        return refused(CallEnd::Denied, context.failure(&sentence));
     }
-
-    fn ended(
-        &self,
-        link: &PooledLink,
-        end: Result<stayput_upstream::Answer, CallError>,
-    ) -> Option<ReplyText> {
-        self.record.ended(Some(&self.session_link.session), link, &end);
-        match end {
-            Ok(answer) => Some(match self.lost {
-                Some(generation) => self.session_link.marked(answer.into_bytes(), generation),
-                None => self.giving(answer.into_bytes()),
-            }),
-            Err(CallError::Cancelled) => None,
-            Err(error) => Some(self.session_link.failed(link, self.asked(), &error)),
+    let link = match open_link::reach(
+        &owner,
+        era.connection(),
+        || era.hello(context.message),
+        asked,
+    )
+    .await
+    {
+        Ok(link) => link,
+        Err(sentence) => {
+            metrics.refused("no_link");
+            return refused(CallEnd::NoLink, context.failure(&sentence));
         }
+    };
+    let lost = match owner.pending_loss(&link, asked) {
+        Some(_) if owner.restarts() => owner.unacknowledged_loss(),
+        Some(report) => return refused(CallEnd::Lost, report),
+        None => None,
+    };
+    if in_flight.as_ref().is_some_and(InFlight::is_cancelled) {
+        return CallOutcome::Cancelled;
+    }
+    let method = known(asked.method);
+    let outgoing = edit.as_ref().map_or(context.message.text(), RequestEdit::text);
+    let again = (owner.restarts() && depends_on_state(&method))
+        .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
+    let call = ClientCall { owner, link, era, in_flight, id, method, record, again, lost };
+    match edit.as_ref().map(|edit| edit.message(context.message)) {
+        None => call.send(context.message, context.streams).await,
+        Some(Ok(edited)) => call.send(&edited, context.streams).await,
+        // The text parsed before the session name was removed, so this does not happen.
+        Some(Err(error)) => ReplyText::new(error.answer()).into(),
     }
 }
 
@@ -227,247 +198,82 @@ fn known(method: &str) -> Cow<'static, str> {
     }
 }
 
-/// Answers a request that was not sent with a sentence.
-fn failure(request: RequestRef<'_>, sentence: &str) -> CallOutcome {
-    CallOutcome::Done(ReplyText::new(reply::failure(request, Era::Legacy, sentence)))
-}
-
-fn session_link(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> SessionLink {
-    SessionLink { app: app.clone(), server: server.clone(), session, era: Era::Legacy }
-}
-
-/// Returns the link of a connection to a server for a request of the gateway itself. Opens the link if there is none.
-pub(crate) async fn link_of(
-    app: &Arc<AppState>,
-    connection: &Arc<Connection>,
-    server: &Server,
-) -> Option<PooledLink> {
-    let session = app.session(&connection.owner, connection.default_session()).await.ok()?;
-    let request = RequestRef { id: "null", method: "" };
-    reach(&session_link(app, server, session), connection, request).await.ok()
-}
-
-/// Finds or opens the link. A connection that uses the link for the first time applies its preferences and starts to
-/// listen there.
-async fn reach(
-    session_link: &SessionLink,
-    connection: &Arc<Connection>,
-    asked: RequestRef<'_>,
-) -> Result<PooledLink, String> {
-    let (link, opened) = match session_link.found() {
-        Some(link) => (link, false),
-        // Boxed, like every rare path: otherwise the future of every call would have its size.
-        None => (Box::pin(session_link.open(&connection.hello)).await?, true),
-    };
-    let not_listening = connection.lacks_listener_for(link.key());
-    if !(connection.meets(link.slot(), link.generation()) || opened || not_listening) {
-        session_link.depend(&link, asked).await?;
-        return Ok(link);
+impl ClientCall {
+    fn asked(&self) -> RequestRef<'_> {
+        RequestRef { id: &self.id, method: &self.method }
     }
-    // Boxed for the same reason.
-    let link = match connection.has_wishes() {
-        true => {
-            let app = session_link.app.clone();
-            Box::pin(introduced(app, connection.clone(), link, opened)).await?
+
+    /// Sends the request, and follows the call until it has an answer or becomes a stream.
+    async fn send(mut self, message: &Message<'_>, streams: bool) -> CallOutcome {
+        // A `subscriptions/listen` request is not timed, because it may last for hours.
+        if !era::listens(&self.method) {
+            self.record.sent(&self.owner.app.metrics, self.owner.server.name());
         }
-        false => {
-            Box::pin(crate::messages::listen_stream::start(&session_link.app, connection, &link))
-                .await;
-            link
+        let traced = self.record.traced(message);
+        let traced = traced.as_deref().and_then(|text| Message::parse(text.as_bytes()).ok());
+        let message = traced.as_ref().unwrap_or(message);
+        if let Some(connection) = self.era.connection() {
+            // Registers the subscription before the server can send a notification for it.
+            connection.note_subscription(self.link.slot(), message);
         }
-    };
-    session_link.depend(&link, asked).await?;
-    Ok(link)
-}
-
-/// Applies the preferences of a client to a link in its own task, so that this completes exactly once even if the
-/// client disconnects.
-async fn introduced(
-    app: Arc<AppState>,
-    connection: Arc<Connection>,
-    link: PooledLink,
-    opened: bool,
-) -> Result<PooledLink, String> {
-    let task = tokio::runtime::Handle::current().spawn(async move {
-        introduce(&connection, &link, opened).await;
-        crate::messages::listen_stream::start(&app, &connection, &link).await;
-        link
-    });
-    task.await.map_err(|_| "the gateway is stopping; try again in a moment".to_owned())
-}
-
-/// Applies to a new link the log level and subscriptions that the client requested before. Only the connection that
-/// opened the link sets the log level.
-async fn introduce(connection: &Arc<Connection>, link: &PooledLink, opened: bool) {
-    let ClientPreferences { log_level, subscriptions } = connection.wishes();
-    let level = log_level
-        .filter(|_| opened && link.greeting().has("logging"))
-        .map(|level| ("logging/setLevel", level));
-    for uri in subscriptions.keys() {
-        connection.subscribe(link.slot(), uri.clone());
-    }
-    let subscriptions = subscriptions.into_values().map(|it| ("resources/subscribe", it));
-    let requests = async {
-        for (method, params) in level.into_iter().chain(subscriptions) {
-            if let Ok(call) = link.call(method, Some(&params), CallOptions::default()).await {
-                let _ = call.answer().await;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(INTRODUCTION_TIMEOUT, requests).await;
-}
-
-/// Sends the log level of the client to a server.
-pub(crate) async fn tell_level(connection: &Connection, link: &PooledLink) {
-    let options = CallOptions { limit: Some(INTRODUCTION_TIMEOUT), ..CallOptions::default() };
-    if let Some(level) = connection.wishes().log_level
-        && link.greeting().has("logging")
-        && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
-    {
-        let _ = call.answer().await;
-    }
-}
-
-/// Future that waits for a call. If it is dropped before the call ends, because the client disconnected, the call
-/// continues in the background: a disconnect is not a cancellation.
-struct CallFuture {
-    client_call: Option<ClientCall>,
-    call: Option<Call>,
-    link: Option<PooledLink>,
-    in_flight: Option<InFlight>,
-}
-
-impl CallFuture {
-    async fn wait(mut self, streams: bool) -> CallOutcome {
-        let stream_after = self
-            .client_call
-            .as_ref()
-            .map(|client_call| client_call.session_link.app.rules.stream_after);
-        let mut deadline = StreamDeadline::new(stream_after.unwrap_or_default());
-        loop {
-            let Some(call) = &mut self.call else { return CallOutcome::Cancelled };
-            let first = tokio::select! {
-                biased;
-                incoming = call.next() => incoming,
-                () = &mut deadline, if streams => return self.detach(None, true),
-            };
-            let end = match first {
-                Some(Incoming::Answer(end)) => end,
-                None => return CallOutcome::Cancelled,
-                first if streams => return self.detach(first, true),
-                // A client that reads no streams gets only the answer. Notifications are dropped, server requests are
-                // refused.
-                _ => continue,
-            };
-            if !self.goes_on(&end).await {
-                return self.finish(end);
-            }
-        }
-    }
-
-    /// Sends the request again after a loss if that is allowed. Returns whether a second attempt is in flight.
-    async fn goes_on(&mut self, end: &Result<stayput_upstream::Answer, CallError>) -> bool {
-        let (Err(error), Some(client_call), Some(in_flight)) =
-            (end, &mut self.client_call, &self.in_flight)
-        else {
-            return false;
-        };
-        let Some((link, call)) = Box::pin(client_call.once_more(error, in_flight)).await else {
-            return false;
-        };
-        (self.link, self.call) = (Some(link), Some(call));
-        true
-    }
-
-    fn finish(mut self, end: Result<stayput_upstream::Answer, CallError>) -> CallOutcome {
-        self.call = None;
-        let done = match (&self.client_call, &self.link) {
-            (Some(client_call), Some(link)) => client_call.ended(link, end),
-            _ => None,
-        };
-        done.map_or(CallOutcome::Cancelled, CallOutcome::Done)
-    }
-
-    /// Continues the call in its own task, which writes to a resumable stream.
-    fn detach(&mut self, first: Option<Incoming>, keep: bool) -> CallOutcome {
-        let parts =
-            (self.client_call.take(), self.call.take(), self.link.take(), self.in_flight.take());
-        let (Some(client_call), Some(call), Some(link), Some(in_flight)) = parts else {
-            return CallOutcome::Cancelled;
-        };
-        let line = client_call.connection.line().cloned();
-        let server = client_call.session_link.server.shared_name();
-        let stream =
-            line.unwrap_or_else(|| new_stream(&client_call.connection, Some(server), keep));
-        let task = DetachedCall { client_call, call, link, in_flight, stream: stream.clone() };
-        tokio::runtime::Handle::current().spawn(task.run(first));
-        CallOutcome::Stream(stream)
-    }
-}
-
-impl Drop for CallFuture {
-    fn drop(&mut self) {
-        if self.call.is_some() && self.client_call.is_some() {
-            // The client has no id of this stream and cannot resume it, so it is not kept.
-            self.detach(None, false);
-        }
-    }
-}
-
-/// Call that writes its answer to a stream, whether or not a client reads it.
-struct DetachedCall {
-    client_call: ClientCall,
-    call: Call,
-    link: PooledLink,
-    in_flight: InFlight,
-    stream: Arc<EventStream>,
-}
-
-impl DetachedCall {
-    async fn run(mut self, first: Option<Incoming>) {
-        let mut next = first;
-        let mut questions = Vec::new();
-        loop {
-            let incoming = match next.take() {
-                Some(first) => Some(first),
-                None => self.call.next().await,
-            };
-            let end = match incoming {
-                Some(Incoming::Answer(end)) => end,
-                Some(incoming) => {
-                    self.stream.room().await;
-                    let over = Over::link(&self.link);
-                    questions.extend(say(
-                        &self.client_call.connection,
-                        over,
-                        &self.stream,
-                        incoming,
-                    ));
-                    continue;
+        let call = match self.transmit(&self.link, message).await {
+            Ok(call) => call,
+            Err(error) => match Box::pin(self.once_more(&error)).await {
+                Some(call) => call,
+                None => {
+                    return self
+                        .ended(Err(error))
+                        .map_or(CallOutcome::Cancelled, CallOutcome::Done);
                 }
-                None => break,
-            };
-            if let Err(error) = &end
-                && let Some(again) = self.client_call.once_more(error, &self.in_flight).await
-            {
-                (self.link, self.call) = again;
-                continue;
+            },
+        };
+        CallFuture::new(self, call).wait(streams).await
+    }
+
+    /// Writes the request to a link, in the form that its server understands.
+    async fn transmit(&self, link: &PooledLink, message: &Message<'_>) -> Result<Call, CallError> {
+        let options = self.era.options(&self.method);
+        let call = match self.era.edit(message) {
+            None => link.send(message, options).await?,
+            Some(text) => {
+                let edited = Message::parse(text.as_bytes());
+                let edited =
+                    edited.map_err(|error| CallError::Invalid(error.to_string().into()))?;
+                link.send(&edited, options).await?
             }
-            if let Some(done) = self.client_call.ended(&self.link, end) {
-                self.stream.room().await;
-                self.stream.push_then(done.text, done.then);
-            }
-            break;
+        };
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.sent(&call.canceller());
         }
-        // The only stream of a connection stays open after a call.
-        if self.client_call.connection.line().is_none() {
-            self.stream.end();
-            self.client_call.connection.streams.tidy();
-            self.client_call.session_link.app.stream_cache.put(&self.stream);
+        Ok(call)
+    }
+
+    /// Sends the request a second time after a loss, if it certainly did not run and its server is configured to
+    /// restart.
+    async fn once_more(&mut self, error: &CallError) -> Option<Call> {
+        let loss = error.loss()?;
+        if error.delivery().may_have_run() || loss.reason() == LossReason::Released {
+            return None;
         }
-        // Removes the server requests of this call. The server no longer waits for answers to them.
-        for number in questions {
-            drop(self.client_call.connection.asked(number));
+        let cancelled = self.in_flight.as_ref().is_some_and(InFlight::is_cancelled);
+        let text = self.again.take().filter(|_| !cancelled)?;
+        let connection = self.era.connection()?;
+        let hello = || connection.hello.clone();
+        let reach = open_link::reach(&self.owner, Some(connection), hello, self.asked());
+        let link = reach.await.ok()?;
+        let call = self.transmit(&link, &Message::parse(&text).ok()?).await.ok()?;
+        self.lost = self.owner.unacknowledged_loss();
+        self.link = link;
+        Some(call)
+    }
+
+    /// Records the end of the call and returns its answer, or `None` if the client cancelled it.
+    fn ended(&self, end: Result<Answer, CallError>) -> Option<ReplyText> {
+        self.record.ended(self.owner.session(), &self.link, &end);
+        match end {
+            Ok(answer) => Some(self.finish(answer)),
+            Err(CallError::Cancelled) => None,
+            Err(error) => Some(self.owner.failed(&self.link, self.asked(), &error)),
         }
     }
 }
@@ -475,8 +281,14 @@ impl DetachedCall {
 /// Converts an outcome to an HTTP response.
 pub(crate) fn respond(app: &AppState, outcome: CallOutcome) -> Response<Reply> {
     match outcome {
-        CallOutcome::Done(ReplyText { text, then }) => reply::message_then(text, then),
+        CallOutcome::Done(done) => done.response(),
         CallOutcome::Stream(stream) => reply::stream(stream.read_after(0, &app.ids)),
+        CallOutcome::Call(messages) => reply::events(Reply::Call(messages)),
         CallOutcome::Cancelled => reply::status(http::StatusCode::ACCEPTED),
+        CallOutcome::WithCookie(with) => {
+            let mut response = respond(app, with.0);
+            response.headers_mut().insert(header::SET_COOKIE, with.1);
+            response
+        }
     }
 }

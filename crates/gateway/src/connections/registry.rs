@@ -14,7 +14,9 @@ use stayput_core::{HandleHash, Owner, SessionId};
 use tokio::time::Instant;
 
 use crate::{
-    auth::Claims, config::target::Target, connections::connection::Connection,
+    auth::Claims,
+    config::target::Target,
+    connections::connection::{Connection, ConnectionGuard},
     reply::loss::LossNotices,
 };
 
@@ -50,8 +52,8 @@ impl PartialEq for Known {
 impl Eq for Known {}
 
 impl Connections {
-    pub(crate) fn get(&self, hash: &HandleHash) -> Option<Arc<Connection>> {
-        let found = self.read().get(hash).map(|Known(known)| known.clone())?;
+    pub(crate) fn get(&self, hash: &HandleHash) -> Option<ConnectionGuard> {
+        let found = self.read().get(hash).map(|Known(known)| ConnectionGuard::new(known))?;
         found.note_use();
         Some(found)
     }
@@ -68,13 +70,14 @@ impl Connections {
         self.write().replace(Known(connection));
     }
 
-    pub(crate) fn restore(&self, connection: Arc<Connection>) -> Arc<Connection> {
+    pub(crate) fn restore(&self, connection: Arc<Connection>) -> ConnectionGuard {
         let mut all = self.write();
         // Two requests may restore the connection at the same time; both use the first one.
-        let first = all.get(connection.name_hash()).map(|Known(first)| first.clone());
+        let first = all.get(connection.name_hash()).map(|Known(first)| ConnectionGuard::new(first));
         let known = first.unwrap_or_else(|| {
-            all.insert(Known(connection.clone()));
-            connection
+            let guard = ConnectionGuard::new(&connection);
+            all.insert(Known(connection));
+            guard
         });
         known.note_use();
         known
@@ -126,9 +129,9 @@ impl Connections {
 
     /// Removes unused connections of sessions that `held` does not accept.
     pub(crate) fn forget_idle(&self, held: impl Fn(SessionId) -> bool) {
-        // A request that has found a connection holds a reference to it. The write lock is held here, so no request
-        // can find one meanwhile.
-        self.forget(|it| Arc::strong_count(it) == 1 && !held(it.default_session()) && it.is_idle());
+        // A request that has found a connection holds a guard of it. The write lock is held here, so no request can
+        // find one meanwhile.
+        self.forget(|it| !it.is_in_use() && !held(it.default_session()) && it.is_idle());
     }
 
     /// Removes idle connections of sessions that have very many, such as those of hosts that connect for each call.
@@ -141,7 +144,7 @@ impl Connections {
         self.forget(|it| {
             let count = counts.entry(it.session).or_default();
             *count += 1;
-            *count > OF_SESSION && Arc::strong_count(it) == 1 && it.is_as_kept()
+            *count > OF_SESSION && !it.is_in_use() && it.is_as_kept()
         });
     }
 

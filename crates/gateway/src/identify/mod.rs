@@ -6,6 +6,7 @@
 
 mod argument;
 mod connection;
+mod context;
 pub(crate) mod cookie;
 mod custom;
 mod ephemeral;
@@ -25,82 +26,14 @@ mod tool_view;
 
 use std::sync::Arc;
 
-use http::HeaderMap;
-use stayput_core::{ActiveSession, Handle, Name, Origin, Owner};
-use stayput_upstream::{LinkOwner, Server};
-use stayput_wire::{Era, Message};
+use stayput_core::{ActiveSession, Handle, Name, Origin};
 
 use self::explicit::Said;
-pub(crate) use self::{connection::lead, open::keyed, policy::give, refusal::Refusal};
-pub(crate) use crate::identify::{ephemeral::EphemeralSession, request_edit::RequestEdit};
-use crate::{
-    auth::Claims,
-    config::target::Target,
-    connections::connection::Connection,
-    observe::call_record::CallStart,
-    reply::RequestRef,
-    state::{AppState, identify_rules::Front},
+pub(crate) use self::{
+    connection::lead, context::RequestContext, open::keyed, policy::give, refusal::Refusal,
 };
-
-/// Parts of a request that identify its session.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestContext<'a> {
-    pub(crate) owner: &'a Owner,
-    /// Claims of the client's token.
-    pub(crate) claims: &'a Claims,
-    /// Server that the request is for; `None` for all servers.
-    pub(crate) server: Option<&'a Server>,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) path_key: Option<&'a str>,
-    pub(crate) message: &'a Message<'a>,
-    pub(crate) connection: Option<&'a Arc<Connection>>,
-}
-
-impl RequestContext<'_> {
-    /// Reference to the request, for its answer.
-    pub(crate) fn asked(&self) -> RequestRef<'_> {
-        let id = self.message.id().map_or("null", |id| id.as_str());
-        RequestRef { id, method: self.message.method().unwrap_or_default() }
-    }
-
-    /// Starts the call record of a request whose session is not known yet.
-    pub(crate) fn begun(&self) -> CallStart<'_> {
-        let Self { owner, server, message, headers, .. } = *self;
-        CallStart { owner, session: None, server, message, headers }
-    }
-
-    /// Kind of client that sent the request.
-    pub(crate) fn front(&self) -> Front {
-        match self.connection {
-            None => Front::Modern,
-            Some(connection) if connection.stdio => Front::Stdio,
-            Some(_) => Front::Legacy,
-        }
-    }
-
-    /// Owner and session for requests to servers outside of a call; `None` without a connection.
-    pub(crate) fn place(&self) -> Option<LinkOwner> {
-        self.connection.map(|connection| connection.place())
-    }
-
-    /// Name of the target in the log.
-    pub(crate) fn label(&self) -> &str {
-        self.server.map_or(Target::All.label(), Server::name)
-    }
-
-    /// Protocol era of the client.
-    pub(crate) fn era(&self) -> Era {
-        let modern = || {
-            let meta = self.message.meta();
-            meta.is_some_and(|it| it.find(&[stayput_wire::meta::PROTOCOL_VERSION]).is_some())
-        };
-        match self.front() {
-            Front::Modern => Era::Modern,
-            Front::Stdio if modern() => Era::Modern,
-            Front::Stdio | Front::Legacy => Era::Legacy,
-        }
-    }
-}
+pub(crate) use crate::identify::{ephemeral::EphemeralSession, request_edit::RequestEdit};
+use crate::state::AppState;
 
 /// Result of identification.
 pub(crate) enum SessionChoice {
@@ -145,18 +78,19 @@ pub(crate) struct NamedSession {
 }
 
 /// Identifies the session of a request.
-pub(crate) async fn which(app: &Arc<AppState>, context: RequestContext<'_>) -> SessionChoice {
+pub(crate) async fn which(context: &RequestContext<'_>) -> SessionChoice {
+    let app = context.app;
     let done = async {
-        let NamedSession { found, text } = named(app, &context, false).await?;
+        let NamedSession { found, text } = named(app, context, false).await?;
         let found = match found {
-            None => connection::session(app, &context).await?,
+            None => connection::session(app, context).await?,
             found => found,
         };
         Ok::<_, Refusal>(match found {
             Some(FoundSession { session, origin, .. }) => {
                 SessionChoice::Session { session, origin, text, given: None, fleeting: false }
             }
-            None => Box::pin(policy::apply(app, &context, text)).await,
+            None => Box::pin(policy::apply(app, context, text)).await,
         })
     };
     done.await.unwrap_or_else(|refusal| {
@@ -165,10 +99,8 @@ pub(crate) async fn which(app: &Arc<AppState>, context: RequestContext<'_>) -> S
 }
 
 /// Identifies the session that a client names in `initialize`. The connection will lead to it.
-pub(crate) async fn greeted(
-    app: &Arc<AppState>,
-    context: &RequestContext<'_>,
-) -> Result<Option<FoundSession>, Refusal> {
+pub(crate) async fn greeted(context: &RequestContext<'_>) -> Result<Option<FoundSession>, Refusal> {
+    let app = context.app;
     let explicit = explicit::read(app, context, &meta::members(context.message), false).await?;
     let names = explicit.said.into_all();
     if names.is_empty() || !app.keeps(context).await {

@@ -1,6 +1,6 @@
 //! Request without its session name.
 
-use stayput_wire::{Message, MessageError, TrimmedMessage};
+use stayput_wire::{Message, MessageError, TrimmedMessage, meta};
 
 /// Request from which the session name was removed.
 #[derive(Debug)]
@@ -12,6 +12,14 @@ pub(crate) enum RequestEdit {
 }
 
 impl RequestEdit {
+    /// Removes the session name in `_meta`, if there is one. The name is a secret between the client and the gateway.
+    pub(crate) fn without_meta_name(message: &Message<'_>) -> Option<Self> {
+        message.params()?.find(&[meta::META, meta::SESSION])?;
+        let mut edits = message.edit();
+        edits.remove(&["params", meta::META, meta::SESSION]);
+        edits.apply().ok().map(|text| Self::Edited(text.into_owned()))
+    }
+
     /// Text of the message.
     pub(crate) fn text(&self) -> &str {
         match self {

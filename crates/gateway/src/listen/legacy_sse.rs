@@ -10,28 +10,26 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use stayput_core::{Handle, Owner};
-use stayput_wire::{Batch, Code, Message, MessageKind, header as mcp};
+use stayput_wire::{Batch, Code, Era, Message, MessageKind, header as mcp};
 
 use crate::{
     auth::Principal,
-    call::{CallOutcome, context::RequestParts},
+    call::CallOutcome,
     config::target::Target,
     connections::{
         connection::Connection,
         event_stream::EventStream,
         legacy_clients::{LegacyClient, Progress},
     },
+    identify::RequestContext,
     listen::{
+        batch,
         http1::Head,
-        router::{nowhere, only, server},
+        router::{Step, What, nowhere, only, server},
     },
     messages::notifications::handle_message,
     reply::{self, Reply, accept::accepts},
-    route::{
-        self,
-        admission::{Refusal, admit},
-        initialize,
-    },
+    route::{self, admission::admit, initialize},
     state::AppState,
 };
 
@@ -58,23 +56,27 @@ impl At {
     }
 }
 
-/// Routes a request of this transport. `Ok` is the client whose messages the body holds; `Err` is the answer.
-pub(super) fn enter(
-    app: &Arc<AppState>,
-    (at, principal): (At, Principal),
-    head: &Head,
-) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
+/// Routes a request of this transport.
+pub(super) fn enter(app: &Arc<AppState>, (at, principal): (At, Principal), head: &Head) -> Step {
     let (At::Stream(name) | At::Messages(name)) = &at;
     let removed = || app.removed.get(name).map(|name| Target::Server(name.as_str().into()));
     // A client of a removed server may still post, to learn that the server is gone. New streams are refused.
     let posts = matches!(at, At::Messages(_));
     let target = server(app, name).or_else(|| removed().filter(|_| posts));
-    let Some(target) = target else { return Err(nowhere(app).into()) };
+    let Some(target) = target else { return nowhere(app).into() };
     match (&at, &head.method) {
-        (At::Stream(_), &Method::GET) => Err(open(app, (target, principal), head).into()),
-        (At::Stream(_), _) => Err(only("GET").into()),
-        (At::Messages(_), &Method::POST) => caller(app, (&target, &principal.owner), head),
-        (At::Messages(_), _) => Err(only("POST").into()),
+        (At::Stream(_), &Method::GET) => open(app, (target, principal), head).into(),
+        (At::Stream(_), _) => only("GET").into(),
+        (At::Messages(_), &Method::POST) => match caller(app, (&target, &principal.owner), head) {
+            Some(caller) => What::LegacyClient(caller).into(),
+            None => {
+                let sentence =
+                    "Session not found: its stream has ended, or never was; open a new one by GET";
+                let code = Code::INVALID_REQUEST;
+                reply::refusal(StatusCode::NOT_FOUND, None, code, sentence).into()
+            }
+        },
+        (At::Messages(_), _) => only("POST").into(),
     }
 }
 
@@ -89,11 +91,11 @@ fn open(
     }
     let secret = Handle::generate();
     let hash = secret.hash(&principal.owner);
-    let (first, latest) = (Arc::downgrade(app), app.latest.clone());
+    let latest = app.latest.clone();
     let runtime = tokio::runtime::Handle::current();
     let server = target.server().cloned();
     let hang_up = Box::new(move || {
-        if let Some(app) = latest.get().or_else(|| first.upgrade())
+        if let Some(app) = latest.get()
             && let Some(caller) = app.legacy_clients.remove(&hash)
         {
             runtime.spawn(async move { caller.hang_up(&app).await });
@@ -112,18 +114,13 @@ fn caller(
     app: &Arc<AppState>,
     (target, owner): (&Target, &Owner),
     head: &Head,
-) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
+) -> Option<Arc<LegacyClient>> {
     let query = head.uri.query().unwrap_or_default();
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let secret =
-        pairs.find(|(name, _)| *name == SESSION).and_then(|(_, it)| it.parse::<Handle>().ok());
-    let caller = secret.and_then(|secret| app.legacy_clients.get(&secret.hash(owner)));
+    let (_, secret) = pairs.find(|(name, _)| *name == SESSION)?;
+    let caller = app.legacy_clients.get(&secret.parse::<Handle>().ok()?.hash(owner));
     // On another path the client counts as unknown.
-    caller.filter(|it| it.target == *target).ok_or_else(|| {
-        let sentence =
-            "Session not found: its stream has ended, or never was; open a new one by GET";
-        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence).into()
-    })
+    caller.filter(|it| it.target == *target)
 }
 
 /// Handles the body of a POST. The answers come on the stream.
@@ -148,20 +145,22 @@ pub(super) async fn take(
 }
 
 /// Splits a body into messages, or returns the error.
-fn messages(app: &AppState, caller: &LegacyClient, body: &Bytes) -> Result<Vec<Bytes>, String> {
+fn messages(
+    app: &Arc<AppState>,
+    caller: &LegacyClient,
+    body: &Bytes,
+) -> Result<Vec<Bytes>, String> {
     if !Batch::is_batch(body) {
         let message = Message::parse(body).map_err(|error| error.answer())?;
         // A request is answered on the stream, also if it is refused.
         if message.id().is_none() {
-            caller.admit(app, &message).map_err(|refusal| refusal.text)?;
+            let headers = HeaderMap::new();
+            admit(&caller.context(app, &headers, &message)).map_err(|refusal| refusal.text)?;
         }
         return Ok(vec![body.clone()]);
     }
-    if !caller.connection().is_some_and(|it| it.version.has_batches()) {
-        let sentence = "this version of the protocol has no batches; send each message alone";
-        return Err(reply::error("null", Code::INVALID_REQUEST, sentence));
-    }
-    let batch = Batch::split(body).map_err(|error| error.answer())?;
+    let connection = caller.connection();
+    let batch = batch::split(connection.as_ref().map(|it| &it.version), body)?;
     let texts = batch.messages().map(|text| Bytes::copy_from_slice(text.as_bytes()));
     Ok(texts.collect())
 }
@@ -177,15 +176,15 @@ async fn begin(task: impl Future<Output = ()> + Send + 'static) {
 }
 
 impl LegacyClient {
-    /// Parts of a request that are not in its message.
-    fn parts<'a>(&'a self, headers: &'a HeaderMap) -> RequestParts<'a> {
-        let principal = &self.principal;
-        RequestParts { principal, headers, path_key: None, streams: true, stdio: None }
-    }
-
-    /// Refuses a message that must not reach a server.
-    fn admit(&self, app: &AppState, message: &Message<'_>) -> Result<(), Refusal> {
-        admit(app, (&self.principal.owner, &self.target), message, &HeaderMap::new())
+    /// Builds the context of a message. This transport has no headers for it.
+    fn context<'a>(
+        &'a self,
+        app: &'a Arc<AppState>,
+        headers: &'a HeaderMap,
+        message: &'a Message<'a>,
+    ) -> RequestContext<'a> {
+        let whom = (&self.principal, &self.target);
+        RequestContext::new(app, whom, headers, (message, Era::Legacy))
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -213,12 +212,14 @@ impl LegacyClient {
             // A single malformed message was refused already. In a batch, the other messages still count.
             Err(error) => return self.say(error.answer()).await,
         };
-        if let Err(refusal) = self.admit(app, &message) {
+        let headers = HeaderMap::new();
+        let context = self.context(app, &headers, &message);
+        if let Err(refusal) = admit(&context) {
             return self.say(refusal.text).await;
         }
         let is_request = matches!(message.kind(), MessageKind::Request { .. });
         if is_request && message.method() == Some("initialize") {
-            return self.greet(app, &message).await;
+            return self.greet(&context).await;
         }
         let Some(connection) = self.connection() else {
             if is_request {
@@ -230,9 +231,8 @@ impl LegacyClient {
             return handle_message(app, &connection, &message);
         }
         // A streamed answer is already written to the client's stream.
-        let headers = HeaderMap::new();
-        let parts = self.parts(&headers);
-        if let CallOutcome::Done(done) = route::answer(app, &connection, &message, parts).await {
+        let context = RequestContext { connection: Some(&connection), ..context };
+        if let CallOutcome::Done(done) = route::answer(&context).await {
             self.line.room().await;
             self.line.push_then(done.text, done.then);
         }
@@ -244,20 +244,15 @@ impl LegacyClient {
     }
 
     /// Answers `initialize` with a connection and a session that live as long as the stream.
-    async fn greet(&self, app: &Arc<AppState>, message: &Message<'_>) {
+    async fn greet(&self, context: &RequestContext<'_>) {
         if !self.may_greet() {
-            let id = message.id().map_or("null", |id| id.as_str());
             let sentence = "`initialize` was sent before; open a new stream to begin anew";
-            return self.say(reply::error(id, Code::INVALID_REQUEST, sentence)).await;
+            return self.say(context.error(Code::INVALID_REQUEST, sentence).text).await;
         }
-        let initialized = {
-            let headers = HeaderMap::new();
-            let parts = self.parts(&headers);
-            initialize::initialize(app, &self.principal.owner, &self.target, message, parts).await
-        };
+        let (app, initialized) = (context.app, initialize::initialize(context).await);
         let made = match initialized.name {
             Some(name) => match app.connection(&self.principal.owner, &name).await {
-                Ok(Some(connection)) => Some((name, connection)),
+                Ok(Some(connection)) => Some((name, Arc::clone(&connection))),
                 _ => None,
             },
             None => None,

@@ -2,6 +2,7 @@
 
 pub(crate) mod acceptor;
 pub(crate) mod access;
+mod batch;
 mod http1;
 pub(crate) mod legacy_sse;
 pub(crate) mod lines;

@@ -10,16 +10,18 @@ use tokio::time::Instant;
 
 use crate::{
     auth::rate_limit::RateLimited,
-    call::{self, CallOutcome, context::RequestParts},
-    identify::{cookie, header_names},
-    listen::router::{At, named},
+    call::{self, CallOutcome, era},
+    identify::{RequestContext, cookie, header_names},
+    listen::{
+        batch,
+        router::{At, named},
+    },
     messages::notifications::handle_message,
-    reply::{self, Reply, ReplyText, RequestRef, accept::accepts},
+    reply::{self, Reply, ReplyText, accept::accepts},
     route::{
         self,
         admission::admit,
         initialize::{self, Greeted},
-        modern,
     },
     state::AppState,
 };
@@ -31,31 +33,26 @@ pub(super) async fn take(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
-    if Batch::is_batch(body) && modern::is_named(headers) {
-        let sentence = "this version of the protocol has no batches; send each message alone";
-        let status = StatusCode::BAD_REQUEST;
-        return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
-    }
-    let streams = accepts(headers, mcp::EVENT_STREAM);
-    let (principal, path_key) = (&at.principal, at.key.as_deref());
-    let parts = RequestParts { principal, headers, path_key, streams, stdio: None };
     if Batch::is_batch(body) {
-        return Box::pin(take_batch(app, at, parts, body)).await;
+        return Box::pin(take_batch(app, at, headers, body)).await;
     }
     let message = match Message::parse(body) {
         Ok(message) => message,
         Err(error) => return bad(error.answer()),
     };
-    if let Err(refusal) = admit(app, at.whom(), &message, headers) {
+    let context = context(app, at, headers, &message);
+    if let Err(refusal) = admit(&context) {
         return refusal.response();
     }
-    if modern::is_spoken(headers, &message) {
-        return Box::pin(modern::take(app, &at.target, &message, parts)).await;
+    let is_request = matches!(message.kind(), MessageKind::Request { .. });
+    if context.era == Era::Modern {
+        return match is_request {
+            true => call::respond(app, route::answer(&context).await),
+            false => take_unrequested(&message),
+        };
     }
-    if message.method() == Some("initialize") && message.id().is_some() {
-        let owner = &at.principal.owner;
-        let done = initialize::initialize(app, owner, &at.target, &message, parts);
-        return greeted(app, Box::pin(done).await);
+    if message.method() == Some("initialize") && is_request {
+        return greeted(app, Box::pin(initialize::initialize(&context)).await);
     }
     if let Some(refused) = unknown_version(headers) {
         return refused;
@@ -64,16 +61,41 @@ pub(super) async fn take(
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
-    if !matches!(message.kind(), MessageKind::Request { .. }) {
+    if !is_request {
         handle_message(app, &connection, &message);
         return reply::status(StatusCode::ACCEPTED);
     }
-    let outcome = route::answer(app, &connection, &message, parts).await;
-    let mut response = call::respond(app, outcome);
+    let context = RequestContext { connection: Some(&connection), ..context };
+    let mut response = call::respond(app, route::answer(&context).await);
     if cookie::is_on(app) {
         cookied(app, cookie::connection(app, headers).as_ref(), &mut response);
     }
     response
+}
+
+/// Answers a notification or a response of a modern client. No notification of this era is for a server; clients cancel
+/// by closing the stream.
+fn take_unrequested(message: &Message<'_>) -> Response<Reply> {
+    if matches!(message.kind(), MessageKind::Notification { .. }) {
+        return reply::status(StatusCode::ACCEPTED);
+    }
+    let sentence = "clients of this version send requests, not answers";
+    bad(reply::error("null", Code::INVALID_REQUEST, sentence))
+}
+
+/// Builds the context of a message.
+fn context<'a>(
+    app: &'a Arc<AppState>,
+    at: &'a At,
+    headers: &'a HeaderMap,
+    message: &'a Message<'a>,
+) -> RequestContext<'a> {
+    let era = era::of(headers, message);
+    RequestContext {
+        path_key: at.key.as_deref(),
+        streams: accepts(headers, mcp::EVENT_STREAM),
+        ..RequestContext::new(app, (&at.principal, &at.target), headers, (message, era))
+    }
 }
 
 fn greeted(app: &AppState, Greeted { answer, name, later }: Greeted) -> Response<Reply> {
@@ -116,38 +138,33 @@ fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {
 
 /// Answer to a request of a batch that is over the rate limit. Each request of a batch counts, and the refused one is
 /// not run.
-fn too_fast(message: &Message<'_>, wait: Duration) -> String {
-    let id = message.id().map_or("null", |id| id.as_str());
-    let asked = RequestRef { id, method: message.method().unwrap_or_default() };
+fn too_fast(context: &RequestContext<'_>, wait: Duration) -> ReplyText {
     let sentence = format!(
         "Nothing was run: these are more requests than `limits.per_owner.requests_per_second` allows. Try \
          again in {} s.",
         reply::whole_seconds(wait)
     );
-    reply::failure(asked, Era::Legacy, &sentence)
+    context.failure(&sentence)
 }
 
 /// Answers a batch (2025-03-26): all answers come in one response.
 async fn take_batch(
     app: &Arc<AppState>,
     at: &At,
-    parts: RequestParts<'_>,
+    headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
-    let connection = match named(app, at, parts.headers).await {
+    if era::is_modern(headers) {
+        return bad(batch::refusal());
+    }
+    let connection = match named(app, at, headers).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
-    let batch = match Batch::split(body) {
-        Ok(batch) if connection.version.has_batches() => batch,
-        Ok(_) => {
-            let sentence = "this version of the protocol has no batches; send each message alone";
-            let status = StatusCode::BAD_REQUEST;
-            return reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
-        }
-        Err(error) => return bad(error.answer()),
+    let batch = match batch::split(Some(&connection.version), body) {
+        Ok(batch) => batch,
+        Err(answer) => return bad(answer),
     };
-    let whole = RequestParts { streams: false, ..parts };
     let mut answers: Vec<ReplyText> = Vec::new();
     for text in batch.messages() {
         let message = match Message::parse(text.as_bytes()) {
@@ -157,31 +174,23 @@ async fn take_batch(
                 continue;
             }
         };
-        if let Err(refusal) = admit(app, at.whom(), &message, parts.headers) {
+        let context = RequestContext {
+            connection: Some(&connection),
+            era: Era::Legacy,
+            streams: false,
+            ..context(app, at, headers, &message)
+        };
+        if let Err(refusal) = admit(&context) {
             answers.push(ReplyText::new(refusal.text));
         } else if !matches!(message.kind(), MessageKind::Request { .. }) {
             handle_message(app, &connection, &message);
         } else if let Err(RateLimited(wait)) =
             app.rate_limiter.admit(&connection.owner, Instant::now())
         {
-            answers.push(ReplyText::new(too_fast(&message, wait)));
-        } else if let CallOutcome::Done(done) =
-            route::answer(app, &connection, &message, whole).await
-        {
+            answers.push(too_fast(&context, wait));
+        } else if let CallOutcome::Done(done) = route::answer(&context).await {
             answers.push(done);
         }
     }
-    if answers.is_empty() {
-        return reply::status(StatusCode::ACCEPTED);
-    }
-    let mut all = vec![b'['];
-    for (at, done) in answers.iter().enumerate() {
-        if at > 0 {
-            all.push(b',');
-        }
-        all.extend_from_slice(&done.text);
-    }
-    all.push(b']');
-    let then: Vec<_> = answers.into_iter().filter_map(|done| done.then).collect();
-    reply::message_then(all, Some(Box::new(move || then.into_iter().for_each(|then| then()))))
+    batch::join(answers)
 }

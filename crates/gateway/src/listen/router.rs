@@ -4,15 +4,15 @@ use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use stayput_core::Owner;
 use stayput_wire::{Code, header as mcp};
 
 use super::post;
 use crate::{
     admin,
     auth::{Principal, rate_limit::RateLimited},
+    call::era,
     config::target::Target,
-    connections::{connection::Connection, legacy_clients::LegacyClient},
+    connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
     identify::{cookie, header_names, path},
     listen::{
         access,
@@ -21,7 +21,6 @@ use crate::{
     },
     messages::listen_stream,
     reply::{self, Reply, accept::accepts},
-    route::modern,
     state::{AppState, RequestRules},
 };
 
@@ -42,6 +41,18 @@ pub(super) enum Step {
     Body(Wants),
 }
 
+impl From<Response<Reply>> for Step {
+    fn from(answer: Response<Reply>) -> Self {
+        Self::Answer(answer.into())
+    }
+}
+
+impl From<What> for Step {
+    fn from(what: What) -> Self {
+        Self::Body(Wants { own: None, what })
+    }
+}
+
 /// Receiver of the body of a request.
 pub(super) struct Wants {
     /// Application state as this client sees it, if it differs from the shared one.
@@ -49,7 +60,7 @@ pub(super) struct Wants {
     what: What,
 }
 
-enum What {
+pub(super) enum What {
     /// Message for the target of a path.
     Post(At),
     /// Message of a client of the 2024-11-05 transport.
@@ -81,15 +92,13 @@ impl Wants {
 /// Routes a request by its head.
 pub(super) async fn enter(app: &Arc<AppState>, whence: Whence, head: &Head) -> Step {
     if let Some(health) = health(app, head.uri.path()) {
-        return Step::Answer(health.into());
+        return health.into();
     }
-    match let_in(app, whence, head).await {
-        Ok(wants) => Step::Body(wants),
-        Err(response) => {
-            count_refusal(app, response.status());
-            Step::Answer(response.into())
-        }
+    let step = let_in(app, whence, head).await;
+    if let Step::Answer(response) = &step {
+        count_refusal(app, response.status());
     }
+    step
 }
 
 /// Answers `/healthz` and `/readyz`. Any `Host` and `Origin` is allowed, because the answer reveals nothing.
@@ -105,44 +114,42 @@ fn health(app: &AppState, path: &str) -> Option<Response<Reply>> {
     })
 }
 
-/// Authenticates a request and routes it to its target. A request without a body is answered here, as `Err`.
-async fn let_in(
-    app: &Arc<AppState>,
-    whence: Whence,
-    head: &Head,
-) -> Result<Wants, Response<Reply>> {
+/// Authenticates a request and routes it to its target. A request without a body is answered here.
+async fn let_in(app: &Arc<AppState>, whence: Whence, head: &Head) -> Step {
+    let path = head.uri.path();
     let principal = match whence {
-        Whence::Address(from) => vouched(app, from, head).await?,
+        Whence::Address(from) => {
+            if let Some(answer) = foreign(&app.rules, head).or_else(|| well_known::of(app, path)) {
+                return answer.into();
+            }
+            match authenticate(app, from, head).await {
+                Ok(principal) => principal,
+                Err(refusal) => return refusal.into(),
+            }
+        }
         Whence::Here => Principal::local(),
     };
-    if admin::has(head.uri.path()) {
+    if admin::has(path) {
         let answer = admin::answer(app, &principal, &head.method, &head.uri);
-        return Err(Box::pin(answer).await);
+        return Box::pin(answer).await.into();
     }
     let own = app.seen_by(&principal);
     let seen = own.as_ref().unwrap_or(app);
     match inside(seen, &principal, head).await {
-        Ok(what) => Ok(Wants { own, what }),
-        Err(answer) => Err(access::guard(seen, &principal, answer)),
+        Step::Body(wants) => Step::Body(Wants { own, ..wants }),
+        Step::Answer(answer) => access::guard(seen, &principal, *answer).into(),
     }
 }
 
-/// Authenticates a request. Public metadata and refusals are answered here, as `Err`.
-async fn vouched(
+/// Authenticates a request, or refuses it.
+async fn authenticate(
     app: &Arc<AppState>,
     from: IpAddr,
     head: &Head,
 ) -> Result<Principal, Response<Reply>> {
-    let (path, headers) = (head.uri.path(), &head.headers);
-    if let Some(refusal) = foreign(&app.rules, head) {
-        return Err(refusal);
-    }
-    if let Some(metadata) = well_known::of(app, path) {
-        return Err(metadata);
-    }
-    let principal = match app.owners.principal(from, headers).await {
+    let principal = match app.owners.principal(from, &head.headers).await {
         Ok(principal) => principal,
-        Err(stranger) => return Err(stranger.answer(well_known::url(app, path).as_deref())),
+        Err(error) => return Err(error.answer(well_known::url(app, head.uri.path()).as_deref())),
     };
     match app.rate_limiter.admit_now(&principal.owner) {
         Ok(()) => Ok(principal),
@@ -151,49 +158,43 @@ async fn vouched(
 }
 
 /// Routes an authenticated request.
-async fn inside(
-    app: &Arc<AppState>,
-    principal: &Principal,
-    head: &Head,
-) -> Result<What, Response<Reply>> {
+async fn inside(app: &Arc<AppState>, principal: &Principal, head: &Head) -> Step {
     let Head { method, uri, headers, .. } = head;
     let path = uri.path();
     if path == "/metrics" {
-        return Err(reply::metrics(app.metrics_page()));
+        return reply::metrics(app.metrics_page()).into();
     }
     if app.health.is_stopping() {
-        return Err(reply::unavailable("the gateway is stopping; try again in a moment"));
+        return reply::unavailable("the gateway is stopping; try again in a moment").into();
     }
     if let Some(at) = legacy_sse::At::of(path) {
-        return legacy_sse::enter(app, (at, principal.clone()), head)
-            .map(What::LegacyClient)
-            .map_err(|answer| *answer);
+        return legacy_sse::enter(app, (at, principal.clone()), head);
     }
     let path::Split { path, key } = match split(app, path) {
         Ok(split) => split,
         Err(error) => {
             let (status, sentence) = (StatusCode::BAD_REQUEST, error.to_string());
-            return Err(reply::refusal(status, None, Code::INVALID_REQUEST, &sentence));
+            return reply::refusal(status, None, Code::INVALID_REQUEST, &sentence).into();
         }
     };
     let (target, was) = match (target(app, path), removed(app, path)) {
         (Some(target), _) => (target, false),
         (None, Some(target)) => (target, true),
-        (None, None) => return Err(nowhere(app)),
+        (None, None) => return nowhere(app).into(),
     };
     let at = At { target, key, principal: principal.clone() };
     // A client that was never connected to a removed server gets the same answer as for a server that never existed.
     if was && Box::pin(named(app, &at, headers)).await.is_err() {
-        return Err(nowhere(app));
+        return nowhere(app).into();
     }
-    Err(match *method {
-        Method::POST => return Ok(What::Post(at)),
+    match *method {
+        Method::POST => What::Post(at).into(),
         // Modern clients only use POST.
-        _ if modern::is_named(headers) => only("POST"),
-        Method::GET => Box::pin(get(app, &at, headers)).await,
-        Method::DELETE => Box::pin(delete(app, &at, headers)).await,
-        _ => only("GET, POST, DELETE"),
-    })
+        _ if era::is_modern(headers) => only("POST").into(),
+        Method::GET => Box::pin(get(app, &at, headers)).await.into(),
+        Method::DELETE => Box::pin(delete(app, &at, headers)).await.into(),
+        _ => only("GET, POST, DELETE").into(),
+    }
 }
 
 /// Refuses something that is not a valid request.
@@ -253,13 +254,6 @@ pub(super) struct At {
     pub(super) key: Option<String>,
     /// Client that sent the request.
     pub(super) principal: Principal,
-}
-
-impl At {
-    /// Returns the owner and the target of the request.
-    pub(super) fn whom(&self) -> (&Owner, &Target) {
-        (&self.principal.owner, &self.target)
-    }
 }
 
 /// Splits a path from the session key in it, if the configuration allows keys in paths.
@@ -346,7 +340,7 @@ pub(super) async fn named(
     app: &Arc<AppState>,
     at: &At,
     headers: &HeaderMap,
-) -> Result<Arc<Connection>, Response<Reply>> {
+) -> Result<ConnectionGuard, Response<Reply>> {
     let by_cookie = cookie::is_on(app) && cookie::read(headers).is_some();
     if !by_cookie && !headers.contains_key(&header_names::SESSION_ID) {
         let sentence = "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its \

@@ -3,10 +3,7 @@
 //! The process is the connection, in either era. Its session is created with it and ends with it, unless the session
 //! has a key.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -18,25 +15,25 @@ use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
-    task::{AbortHandle, JoinSet},
+    task::JoinSet,
 };
 
-use super::lines::Lines;
+use super::{batch, lines::Lines};
 use crate::{
     auth::Principal,
-    call::{CallOutcome, context::RequestParts},
+    call::{CallOutcome, era},
     config::target::Target,
     connections::{
         connection::Connection,
         event_stream::{EventStream, StreamReader},
     },
+    identify::RequestContext,
     messages::notifications::handle_message,
-    reply::{self, Reply, RequestRef},
+    reply::{self, MessageBody as _},
     route::{
         self,
         admission::admit,
         initialize::{self, UnclaimedSession},
-        modern,
     },
     state::AppState,
 };
@@ -73,8 +70,6 @@ struct State {
     kept: Option<ActiveSession>,
     /// Tasks that answer requests of this client.
     tasks: JoinSet<()>,
-    /// Requests of the modern era, by the client's id as it was written. Aborting the task cancels the request.
-    modern: HashMap<Box<str>, AbortHandle>,
 }
 
 impl StdioConversation {
@@ -182,17 +177,13 @@ impl StdioConversation {
             return self.handle_message(text).await;
         }
         let connection = self.state().connection.clone();
-        if !connection.is_some_and(|it| it.version.has_batches()) {
-            let sentence = "this version of the protocol has no batches; send each message alone";
-            return self.say(reply::error("null", Code::INVALID_REQUEST, sentence));
-        }
-        match Batch::split(&text) {
+        match batch::split(connection.as_ref().map(|it| &it.version), &text) {
             Ok(batch) => {
                 for message in batch.messages() {
                     self.handle_message(Bytes::copy_from_slice(message.as_bytes())).await;
                 }
             }
-            Err(error) => self.say(error.answer()),
+            Err(answer) => self.say(answer),
         }
     }
 
@@ -202,122 +193,85 @@ impl StdioConversation {
             Ok(message) => message,
             Err(error) => return self.say(error.answer()),
         };
-        let headers = HeaderMap::new();
-        let whom = (&self.principal.owner, &self.guest.target);
-        if let Err(refusal) = admit(&self.present(), whom, &message, &headers) {
+        let (app, headers) = (self.present(), HeaderMap::new());
+        let context = self.context(&app, &headers, &message);
+        if let Err(refusal) = admit(&context) {
             return self.say(refusal.text);
         }
-        let modern = modern::is_spoken(&headers, &message);
-        let id = match message.kind() {
-            MessageKind::Request { id, .. } => id.as_str(),
-            _ => return self.listen(&message, modern),
-        };
-        match message.method() {
-            Some("initialize") if !modern => {
-                let answer = self.greet(id, &message).await;
+        if !matches!(message.kind(), MessageKind::Request { .. }) {
+            return self.listen(&context);
+        }
+        match (message.method(), context.era) {
+            (Some("initialize"), Era::Legacy) => {
+                let answer = self.greet(context.asked().id, &message).await;
                 return self.say(answer);
             }
             // A `ping` does not create a session.
-            Some("ping") if !modern => return self.say(reply::result(id, "{}")),
+            (Some("ping"), Era::Legacy) => return self.say(context.result("{}").text),
             _ => {}
         }
         let connection = match self.connection().await {
             Ok(connection) => connection,
-            Err(error) => {
-                let asked = RequestRef { id, method: message.method().unwrap_or_default() };
-                let era = if modern { Era::Modern } else { Era::Legacy };
-                return self.say(reply::failure(asked, era, &error.to_string()));
-            }
+            Err(error) => return self.say(context.failure(&error.to_string()).text),
         };
-        let (talk, id) = (self.clone(), Box::from(id));
-        match modern {
-            false => {
-                let task = async move { talk.answer(connection, text).await };
-                self.begin(task).await;
-            }
-            true => {
-                let task = async move { talk.answer_modern(connection, text).await };
-                if let Some(running) = self.begin(task).await {
-                    let mut state = self.state();
-                    state.modern.retain(|_, running| !running.is_finished());
-                    state.modern.insert(id, running);
-                }
-            }
-        }
+        let conversation = self.clone();
+        let task = async move { conversation.answer(connection, &text).await };
+        self.begin(task).await;
+    }
+
+    /// Builds the context of a message. A stdio client has no headers.
+    fn context<'a>(
+        &'a self,
+        app: &'a Arc<AppState>,
+        headers: &'a HeaderMap,
+        message: &'a Message<'a>,
+    ) -> RequestContext<'a> {
+        let whom = (&self.principal, &self.guest.target);
+        RequestContext::new(app, whom, headers, (message, era::of(headers, message)))
     }
 
     /// Polls a task once before the next message is read, so that later messages find it started. If it is not
-    /// finished, spawns it and returns its handle.
-    async fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+    /// finished, spawns it.
+    async fn begin(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut task = Box::pin(task);
         let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx))).await;
-        begun.is_pending().then(|| {
+        if begun.is_pending() {
             let tasks = &mut self.state().tasks;
             while tasks.try_join_next().is_some() {}
-            tasks.spawn_on(task, &tokio::runtime::Handle::current())
-        })
+            tasks.spawn_on(task, &tokio::runtime::Handle::current());
+        }
     }
 
     /// Handles a notification or a response of the client.
-    fn listen(&self, message: &Message<'_>, modern: bool) {
-        let (connection, running) = {
-            let state = self.state();
-            let taken_back = message.params().and_then(|params| params.find(&["requestId"]));
-            let taken_back =
-                taken_back.filter(|_| message.method() == Some("notifications/cancelled"));
-            let running = taken_back.and_then(|id| state.modern.get(id.as_str()).cloned());
-            (state.connection.clone(), running)
-        };
-        match (running, connection) {
-            (Some(running), _) => running.abort(),
-            // Notifications of a modern client concern no server.
-            (None, Some(connection)) if !modern => {
-                handle_message(&self.present(), &connection, message);
-            }
-            _ => {}
+    fn listen(&self, context: &RequestContext<'_>) {
+        // Other notifications of a modern client concern no server.
+        let concerns = context.era == Era::Legacy
+            || context.message.method() == Some("notifications/cancelled");
+        let connection = self.state().connection.clone();
+        if let Some(connection) = connection.filter(|_| concerns) {
+            handle_message(context.app, &connection, context.message);
         }
     }
 
-    async fn answer(&self, connection: Arc<Connection>, text: Bytes) {
-        let Ok(message) = Message::parse(&text) else { return };
-        let headers = HeaderMap::new();
-        let (principal, stdio) = (&self.principal, Some(&connection));
-        let parts =
-            RequestParts { principal, headers: &headers, path_key: None, streams: true, stdio };
-        let outcome = route::answer(&self.present(), &connection, &message, parts).await;
-        // A streamed answer is already written to the line.
-        if let CallOutcome::Done(done) = outcome {
-            self.line.room().await;
-            self.line.push_then(done.text, done.then);
-        }
-        self.hold(&connection).await;
-    }
-
-    async fn answer_modern(&self, connection: Arc<Connection>, text: Bytes) {
-        let Ok(message) = Message::parse(&text) else { return };
-        let id = message.id().map_or("null", |id| id.as_str());
-        let Some(_in_flight) = connection.begin(&id.into()) else {
-            let sentence = "a request with this id is in flight; each needs an id of its own";
-            return self.say(reply::error(id, Code::INVALID_REQUEST, sentence));
-        };
-        let headers = HeaderMap::new();
-        let (principal, stdio) = (&self.principal, Some(&connection));
-        let parts =
-            RequestParts { principal, headers: &headers, path_key: None, streams: true, stdio };
-        let app = self.present();
-        let response = modern::take(&app, &self.guest.target, &message, parts).await;
-        match response.into_body() {
-            Reply::Whole(text, then) if !text.is_empty() => {
+    /// Answers a request on the line.
+    async fn answer(&self, connection: Arc<Connection>, text: &Bytes) {
+        let Ok(message) = Message::parse(text) else { return };
+        let (app, headers) = (self.present(), HeaderMap::new());
+        let context = self.context(&app, &headers, &message);
+        let context = RequestContext { connection: Some(&connection), ..context };
+        match route::answer(&context).await {
+            CallOutcome::Done(done) => {
                 self.line.room().await;
-                self.line.push_then(text, then);
+                self.line.push_then(done.text, done.then);
             }
-            Reply::Call(mut call) => {
+            CallOutcome::Call(mut call) => {
                 while let Some(text) = std::future::poll_fn(|cx| call.poll_message(cx)).await {
                     self.line.room().await;
                     self.line.push(text);
                 }
             }
-            Reply::Whole(..) | Reply::Stream(_) | Reply::Guarded(_) => {}
+            // The stream of the call is the line.
+            CallOutcome::Stream(_) | CallOutcome::Cancelled | CallOutcome::WithCookie(_) => {}
         }
         self.hold(&connection).await;
     }
@@ -366,7 +320,7 @@ impl StdioConversation {
         let (session, unclaimed) = self.session().await?;
         let hello = (Version::LATEST_LEGACY, Hello::default());
         let connection = self.connect(&session, hello, false).await?;
-        unclaimed.context();
+        unclaimed.claim();
         Ok(connection)
     }
 
@@ -432,7 +386,7 @@ impl StdioConversation {
         let present = self.present();
         let greeting = initialize::greeting(&present, target, &place, (&version, &hello)).await?;
         self.connect(&session, (version, hello), true).await.map_err(to_text)?;
-        unclaimed.context();
+        unclaimed.claim();
         Ok(greeting)
     }
 

@@ -208,5 +208,6 @@ async fn kept(app: &AppState, name: &Handle) -> Result<Option<Arc<Connection>>, 
     if app.connections.has(&name.hash(&owner)) {
         return Err("this connection is in use".to_owned());
     }
-    app.connection(&owner, name).await.map_err(|error| error.to_string())
+    let found = app.connection(&owner, name).await.map_err(|error| error.to_string())?;
+    Ok(found.map(|connection| Arc::clone(&connection)))
 }

@@ -14,6 +14,7 @@ pub(crate) mod events;
 pub(crate) mod log;
 pub(crate) mod metrics;
 mod otlp;
+pub(crate) mod session_extension;
 pub(crate) mod session_stats;
 mod spans;
 pub(crate) mod time_format;

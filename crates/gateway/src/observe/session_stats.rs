@@ -7,7 +7,8 @@ use std::sync::{
 
 use smallvec::SmallVec;
 use stayput_core::{Clock as _, Session, SystemClock, Timestamp};
-use stayput_upstream::{LinkHint, PooledLink, Server};
+
+use crate::observe::session_extension::SessionExtension;
 
 /// Maximum number of bytes of a tool's name that are kept. The protocol recommends no longer names.
 const MAX_NAME_BYTES: usize = 128;
@@ -15,9 +16,8 @@ const MAX_NAME_BYTES: usize = 128;
 /// Maximum number of bytes of a process's stderr that are kept.
 const MAX_STDERR_BYTES: usize = 4 << 10;
 
-/// Statistics of a session since this process holds it. They are an extension of the session, so a call needs no
-/// lookup, takes short locks only, and allocates only for a long tool name. They are small, so that a call of one
-/// session among very many loads few cache lines.
+/// Statistics of a session since this process holds it. A call takes short locks only, and allocates only for a long
+/// tool name. They are small, so that a call of one session among very many loads few cache lines.
 #[derive(Debug, Default)]
 #[repr(C)] // Fields of every call come first, in as few cache lines as possible.
 pub(crate) struct SessionStats {
@@ -30,10 +30,7 @@ pub(crate) struct SessionStats {
 
 /// Last call.
 #[derive(Debug, Default)]
-#[repr(C)] // Same reason as above.
 struct Last {
-    /// Link that was used last.
-    spot: LinkHint,
     server: Option<Arc<str>>,
     /// Name of the tool. Most names fit without an allocation.
     tool: SmallVec<[u8; 24]>,
@@ -53,7 +50,7 @@ pub(crate) struct Failure {
 impl SessionStats {
     /// Returns the statistics of a session.
     pub(crate) fn of(session: &Session) -> Option<&Self> {
-        session.extension()
+        SessionExtension::of(session).map(|extension| &extension.stats)
     }
 
     /// Counts a call. `shared` returns the server's name to store. Of two concurrent calls either one counts as the
@@ -77,17 +74,6 @@ impl SessionStats {
                 last.tool.extend_from_slice(tool);
             }
         }
-    }
-
-    /// Returns the link to a server, if it is the one that was used last and is still alive.
-    pub(crate) fn link(&self, server: &Server) -> Option<PooledLink> {
-        let spot = lock(&self.last).spot.clone();
-        spot.find(server)
-    }
-
-    /// Stores the link that was used last.
-    pub(crate) fn linked(&self, link: &PooledLink) {
-        lock(&self.last).spot = link.spot();
     }
 
     /// Counts a call that failed or could not be made.

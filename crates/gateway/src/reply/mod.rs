@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
-use stayput_wire::{Code, Era, header as mcp, json};
+use stayput_wire::{Code, Era, Message, Raw, header as mcp, json};
 
 /// Action to run when an answer has been written.
 pub(crate) type AfterWrite = Box<dyn FnOnce() + Send>;
@@ -69,12 +69,47 @@ pub(crate) struct RequestRef<'a> {
 pub(crate) struct ReplyText {
     pub(crate) text: Bytes,
     pub(crate) then: Option<AfterWrite>,
+    /// HTTP status of the answer.
+    pub(crate) status: StatusCode,
 }
 
 impl ReplyText {
     pub(crate) fn new(text: impl Into<Bytes>) -> Self {
-        Self { text: text.into(), then: None }
+        Self { text: text.into(), then: None, status: StatusCode::OK }
     }
+
+    /// Builds an answer with the HTTP status that the era requires: in the modern era, the code of an error decides it.
+    pub(crate) fn of_era(era: Era, text: impl Into<Bytes>) -> Self {
+        let text = text.into();
+        let code = match era {
+            Era::Legacy => None,
+            Era::Modern => error_code(&text),
+        };
+        Self { status: code.map(status_of).unwrap_or_default(), ..Self::new(text) }
+    }
+
+    /// Sets the action to run when the answer has been written.
+    pub(crate) fn then(self, then: Option<AfterWrite>) -> Self {
+        Self { then, ..self }
+    }
+
+    /// Converts the answer to the response to a POST.
+    pub(crate) fn response(self) -> Response<Reply> {
+        let mut response = message_then(self.text, self.then);
+        *response.status_mut() = self.status;
+        response
+    }
+}
+
+/// Returns the code of a JSON-RPC error.
+fn error_code(text: &[u8]) -> Option<Code> {
+    let message = Message::parse(text).ok()?;
+    message.error()?.find(&["code"]).and_then(Raw::integer).map(Code)
+}
+
+/// Returns the HTTP status for an error code in the modern era.
+pub(crate) fn status_of(code: Code) -> StatusCode {
+    StatusCode::from_u16(code.http_status(Era::Modern)).unwrap_or_default()
 }
 
 impl Reply {

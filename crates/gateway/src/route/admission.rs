@@ -3,16 +3,14 @@
 //! The method and the name in a request decide whether it is allowed and what the audit log says. So a call must be a
 //! request, and its method and name must be strings that every parser compares in the same way.
 
-use http::{HeaderMap, Response, StatusCode};
-use stayput_core::Owner;
+use http::{Response, StatusCode};
 use stayput_wire::{Code, Era, Message, MessageKind, header as mcp};
 
 use crate::{
-    config::target::Target,
+    identify::RequestContext,
     messages::notifications::NOTIFICATIONS,
-    observe::call_record::{CallRecord, CallStart},
+    observe::call_record::CallRecord,
     reply::{self, Reply},
-    state::AppState,
 };
 
 /// Defect of a message.
@@ -70,25 +68,12 @@ impl Refusal {
 ///
 /// # Errors
 /// If the message has a defect.
-pub(crate) fn admit(
-    app: &AppState,
-    (owner, target): (&Owner, &Target),
-    message: &Message<'_>,
-    headers: &HeaderMap,
-) -> Result<(), Refusal> {
-    let Some(defect) = find_defect(message) else { return Ok(()) };
-    let server = match target {
-        Target::Server(name) => app.servers.get(&**name),
-        Target::All => None,
-    };
-    app.metrics.refused("invalid_message");
-    CallRecord::denied(
-        app.watch.as_ref(),
-        CallStart { owner, session: None, server, message, headers },
-    );
-    let (id, code) = (message.id(), defect.code());
-    let text = reply::error(id.map_or("null", |id| id.as_str()), code, defect.sentence());
-    Err(Refusal { code, text })
+pub(crate) fn admit(context: &RequestContext<'_>) -> Result<(), Refusal> {
+    let Some(defect) = find_defect(context.message) else { return Ok(()) };
+    context.app.metrics.refused("invalid_message");
+    CallRecord::denied(context.app.watch.as_ref(), context.begun());
+    let code = defect.code();
+    Err(Refusal { code, text: reply::error(context.asked().id, code, defect.sentence()) })
 }
 
 fn find_defect(message: &Message<'_>) -> Option<Defect> {

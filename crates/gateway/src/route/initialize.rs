@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use stayput_core::{ActiveSession, Handle, OpenOptions, Owner, Session, SessionOpenError};
+use stayput_core::{ActiveSession, Handle, OpenOptions, Session, SessionOpenError};
 use stayput_upstream::{Hello, LinkOwner};
 use stayput_wire::{Code, Era, Message, Version};
 
 use crate::{
-    call::context::RequestParts,
     config::target::Target,
     connections::connection::Connection,
     identify::{self, Refusal, RequestContext},
-    reply::{self, RequestRef},
+    reply,
     route::{aggregate, lists},
     state::{AppState, snapshot},
 };
@@ -61,41 +60,26 @@ impl From<String> for HandshakeError {
 
 /// Opens a new connection, with a new session or the one that the client names. Both are stored before the answer is
 /// sent.
-pub(crate) async fn initialize(
-    app: &Arc<AppState>,
-    owner: &Owner,
-    target: &Target,
-    message: &Message<'_>,
-    parts: RequestParts<'_>,
-) -> Greeted {
-    let id = message.id().map_or("null".to_owned(), |id| id.as_str().to_owned());
-    let client = match said(message) {
+pub(crate) async fn initialize(context: &RequestContext<'_>) -> Greeted {
+    let (app, asked) = (context.app, context.asked());
+    let client = match said(context.message) {
         Ok(client) => client,
         Err(sentence) => {
-            return Greeted::refused(reply::error(&id, Code::INVALID_PARAMS, &sentence));
+            return Greeted::refused(reply::error(asked.id, Code::INVALID_PARAMS, &sentence));
         }
     };
-    let server = match target {
-        Target::Server(name) => app.servers.get(&**name),
-        Target::All => None,
-    };
-    let RequestParts { principal, headers, path_key, .. } = parts;
-    let claims = &*principal.claims;
-    let context =
-        RequestContext { owner, claims, server, headers, path_key, message, connection: None };
-    match open(app, (target, &context), client).await {
+    match open(context, client).await {
         Ok((name, greeting)) => {
-            let answer = reply::result(&id, &greeting);
+            let answer = reply::result(asked.id, &greeting);
             Greeted { answer, name: Some(name), later: None }
         }
         Err(HandshakeError::Named(refusal)) => {
             app.metrics.refused("no_session");
-            let asked = RequestRef { id: &id, method: "initialize" };
             Greeted::refused(refusal.answer(asked, Era::Legacy))
         }
         Err(HandshakeError::Here { sentence, later }) => {
             app.metrics.refused("no_session");
-            let answer = reply::error(&id, Code::INTERNAL_ERROR, &sentence);
+            let answer = reply::error(asked.id, Code::INTERNAL_ERROR, &sentence);
             Greeted { later, ..Greeted::refused(answer) }
         }
     }
@@ -135,12 +119,12 @@ fn spoken(said: &str) -> Version {
 }
 
 async fn open(
-    app: &Arc<AppState>,
-    (target, context): (&Target, &RequestContext<'_>),
+    context: &RequestContext<'_>,
     (version, hello): (Version, Hello),
 ) -> Result<(Handle, String), HandshakeError> {
-    let (owner, handle) = (context.owner, Handle::generate());
-    let found = identify::greeted(app, context).await.map_err(HandshakeError::Named)?;
+    let RequestContext { app, owner, target, .. } = *context;
+    let handle = Handle::generate();
+    let found = identify::greeted(context).await.map_err(HandshakeError::Named)?;
     let is_new = found.is_none();
     let (session, unclaimed) = match found {
         Some(found) => (found.session, UnclaimedSession::kept(app, target)),
@@ -161,7 +145,7 @@ async fn open(
         app.sessions.connect(&session, &handle, &connection.to_bytes()).await?;
     }
     app.connections.insert(Arc::new(connection));
-    unclaimed.context();
+    unclaimed.claim();
     Ok((handle, greeting))
 }
 
@@ -200,7 +184,8 @@ impl<'a> UnclaimedSession<'a> {
         Self { app, target, session: None }
     }
 
-    pub(crate) fn context(mut self) {
+    /// Keeps the session: its client knows it now.
+    pub(crate) fn claim(mut self) {
         self.session = None;
     }
 }
@@ -238,8 +223,9 @@ mod tests {
         let request = Request { method: "initialize", params, ..Request::call(&ann()) };
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        let (target, context) = (Target::Server(server.into()), world.context(&request, &message));
-        let opened = open(app, (&target, &context), said(&message).unwrap()).await;
+        let target = Target::Server(server.into());
+        let context = RequestContext { app, target: &target, ..world.context(&request, &message) };
+        let opened = open(&context, said(&message).unwrap()).await;
         opened.map(|(name, _)| name)
     }
 

@@ -1,22 +1,25 @@
 //! Answers from a server's profile, without a link.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
 use stayput_upstream::{CallOptions, Isolation, LinkOwner, PooledLink, Profile, Server, Way};
-use stayput_wire::{Edits, Era, Message, Raw, Version, json, meta};
+use stayput_wire::{Code, Edits, Era, Message, Raw, Version, json, meta};
 
-use crate::{connections::connection::Connection, state::AppState};
+use crate::{
+    call::modern::answer::Finish, connections::connection::Connection, identify::RequestContext,
+    reply::ReplyText, route::discover, state::AppState,
+};
 
 /// Returns the cache lifetime of a result of a modern server, in milliseconds.
-pub(crate) fn ttl(result: Raw<'_>) -> u64 {
+pub(super) fn ttl(result: Raw<'_>) -> u64 {
     let ttl = result.find(&["ttlMs"]).and_then(Raw::integer);
     ttl.and_then(|ttl| u64::try_from(ttl).ok()).unwrap_or_default()
 }
 
 /// Returns whether a cached result may still be sent to a client that observes its lifetime. The lifetime only counts
 /// for a modern server that can be asked on an existing link.
-pub(crate) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool {
+pub(super) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool {
     let era = profile.way().era();
     if era == Era::Legacy || server.isolation(era) == Isolation::PerSession {
         return true;
@@ -26,7 +29,7 @@ pub(crate) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool
 }
 
 /// Builds the `initialize` result for a client that speaks `version`.
-pub(crate) fn greeting(profile: &Profile, version: &Version) -> String {
+pub(super) fn greeting(profile: &Profile, version: &Version) -> String {
     let result = profile.greeting().result();
     let version = json::quote(version.as_str());
     if profile.way() == Way::Modern {
@@ -34,7 +37,7 @@ pub(crate) fn greeting(profile: &Profile, version: &Version) -> String {
     }
     let mut edits = Edits::new(result);
     edits.set(&["protocolVersion"], &version);
-    edits.apply().map_or_else(|_| result.to_owned(), std::borrow::Cow::into_owned)
+    edits.apply().map_or_else(|_| result.to_owned(), Cow::into_owned)
 }
 
 /// Builds an `initialize` result from a `server/discover` result, which has the same data in other fields.
@@ -58,14 +61,61 @@ fn of_discovery(said: &str, version: &str) -> String {
 /// Timeout for a list that the server announced as changed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Answers a list request or `server/discover` from what is known, without a session. `profile` of the server is known
+/// for modern clients.
+pub(super) async fn known(
+    context: &RequestContext<'_>,
+    server: &Server,
+    profile: Option<&Profile>,
+) -> Option<ReplyText> {
+    let asked = context.asked();
+    let Some(profile) = profile else {
+        let page = known_to(context.connection?, context, server).await?;
+        return Some(match asked.method {
+            "tools/list" => context.result(&shown(context, &page).await),
+            _ => context.result(&page),
+        });
+    };
+    if asked.method == "server/discover" {
+        return discover::known(server, profile).map(|result| context.result(&result));
+    }
+    let Some(page) = page(profile, asked.method, context.message.params()) else {
+        // A server with one link per session is not asked for an unknown cursor, because that would need a link.
+        let isolation = server.isolation(profile.way().era());
+        let refused = isolation == Isolation::PerSession && !profile.pages(asked.method).is_empty();
+        return refused.then(|| context.error(Code::INVALID_PARAMS, "there is no such cursor"));
+    };
+    if !is_fresh(server, profile, page) {
+        return None;
+    }
+    let listed = Finish::new(asked, profile).passing(context.tools()).result(page);
+    let shown = match asked.method {
+        "tools/list" => context.app.shown(context, &listed).await,
+        _ => None,
+    };
+    Some(context.result(shown.as_deref().unwrap_or(&listed)))
+}
+
+/// Returns whether a page of tools has to be edited for this client.
+pub(super) fn is_edited(context: &RequestContext<'_>) -> bool {
+    let app = context.app;
+    context.tools().is_some() || app.takes_argument(context) || app.shows_tools(context)
+}
+
+/// Filters a page of tools, and adds the session tools and the session argument.
+pub(super) async fn shown<'p>(context: &RequestContext<'_>, page: &'p str) -> Cow<'p, str> {
+    let page = context.tools().map_or(page.into(), |tools| tools.filter(page));
+    context.app.shown(context, &page).await.map_or(page, Cow::Owned)
+}
+
 /// Returns the requested page of a list, if no link has to be opened for it. A list is cached until the server
 /// announces a change; after that, clients with a link get it from the server.
-pub(crate) async fn known(
-    app: &AppState,
-    server: &Server,
+async fn known_to(
     connection: &Connection,
-    message: &Message<'_>,
+    context: &RequestContext<'_>,
+    server: &Server,
 ) -> Option<String> {
+    let (app, message) = (context.app, context.message);
     let (place, method) = (connection.place(), message.method()?);
     let link = linked(app, server, connection);
     if let Some(link) = link.as_ref().filter(|link| link.lists_changed() > 0) {
@@ -83,7 +133,7 @@ pub(crate) async fn known(
 
 /// Returns the link on which a client can ask for its lists: one on which a list changed, else that of its default
 /// session, else the one it used last.
-pub(crate) fn linked(
+pub(super) fn linked(
     app: &AppState,
     server: &Server,
     connection: &Connection,
@@ -113,7 +163,7 @@ async fn asked(link: &PooledLink, message: &Message<'_>) -> Option<String> {
 }
 
 /// Returns the requested page of a cached list, or `None` if the server has to be asked.
-pub(crate) fn page<'a>(
+pub(super) fn page<'a>(
     profile: &'a Profile,
     method: &str,
     params: Option<Raw<'_>>,
@@ -128,7 +178,7 @@ pub(crate) fn page<'a>(
 }
 
 /// Returns the index of the page that `cursor` leads to.
-pub(crate) fn position(pages: &[Bytes], cursor: Option<&str>) -> Option<usize> {
+pub(super) fn position(pages: &[Bytes], cursor: Option<&str>) -> Option<usize> {
     let Some(cursor) = cursor else { return (!pages.is_empty()).then_some(0) };
     let leads = |page: &Bytes| {
         let next = Raw::parse(str::from_utf8(page).ok()?).ok()?.find(&["nextCursor"])?;

@@ -1,37 +1,42 @@
-//! Routing of client requests.
+//! Routing of client requests, in both eras: own tool? allowed? cached list? which server?
 
 pub(crate) mod admission;
 pub(crate) mod aggregate;
+pub(crate) mod discover;
 pub(crate) mod initialize;
 pub(crate) mod lists;
-pub(crate) mod modern;
 pub(crate) mod single;
 
-use std::sync::Arc;
-
-use stayput_wire::Message;
+use stayput_wire::Era;
 
 use crate::{
-    call::{CallOutcome, context::RequestParts},
+    call::{CallOutcome, modern::validate::validate},
     config::target::Target,
-    connections::connection::Connection,
-    reply::{self, ReplyText},
-    state::AppState,
+    identify::RequestContext,
+    session_tools,
+    state::snapshot,
 };
 
-/// Answers a request of a client that has sent `initialize`.
-pub(crate) async fn answer(
-    app: &Arc<AppState>,
-    connection: &Arc<Connection>,
-    message: &Message<'_>,
-    parts: RequestParts<'_>,
-) -> CallOutcome {
-    let id = message.id().map_or("null", |id| id.as_str());
-    if message.method() == Some("ping") {
-        return CallOutcome::Done(ReplyText::new(reply::result(id, "{}")));
+/// Answers a request. A legacy client has sent `initialize` before.
+pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
+    let asked = context.asked();
+    if asked.method == "ping" && context.era == Era::Legacy {
+        return context.result("{}").into();
     }
-    match &connection.target {
-        Target::Server(name) => single::request(app, connection, name, message, parts).await,
-        Target::All => Box::pin(aggregate::request(app, connection, message, parts)).await,
+    if let Err(invalid) = validate(context) {
+        return invalid.answer(asked.id).into();
+    }
+    if let (Target::Server(name), None) = (context.target, context.server) {
+        return context.failure(&snapshot::gone(name)).into();
+    }
+    // Boxed, like every rare path: otherwise the future of every call would have its size.
+    if session_tools::may_be(context)
+        && let Some(done) = Box::pin(session_tools::call(context)).await
+    {
+        return done.into();
+    }
+    match context.server {
+        Some(server) => single::answer(context, server).await,
+        None => Box::pin(aggregate::answer(context)).await,
     }
 }

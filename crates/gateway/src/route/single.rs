@@ -2,91 +2,135 @@
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use stayput_upstream::{LinkOwner, Server};
+use futures_util::future::join_all;
+use stayput_upstream::{LinkOwner, PooledLink, Profile, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
-    call::{self, CallOutcome, ClientCall, context::RequestParts},
-    config::ToolFilter,
+    call::{
+        self, CallOutcome,
+        modern::validate::{self, InvalidRequest},
+        open_link,
+        sessionless::Sessionless,
+    },
+    catalog::list::is_list,
     connections::connection::Connection,
     identify::RequestContext,
     messages::subscriptions,
     observe::call_record::CallRecord,
-    reply::{self, ReplyText, RequestRef},
-    route::lists,
-    session_tools,
-    state::{AppState, snapshot},
+    reply::ReplyText,
+    route::{discover, lists},
+    state::AppState,
 };
-use futures_util::future::join_all;
 
 /// Answers a request of a client to its server.
-pub(crate) async fn request(
-    app: &Arc<AppState>,
-    connection: &Arc<Connection>,
-    name: &str,
-    message: &Message<'_>,
-    parts: RequestParts<'_>,
-) -> CallOutcome {
-    let id = message.id().map(|id| id.as_str()).unwrap_or_default();
-    let method = message.method().unwrap_or_default();
-    let Some(server) = app.servers.get(name) else {
-        let asked = RequestRef { id, method };
-        let sentence = snapshot::gone(name);
-        return CallOutcome::Done(ReplyText::new(reply::failure(asked, Era::Legacy, &sentence)));
+pub(crate) async fn answer(context: &RequestContext<'_>, server: &Server) -> CallOutcome {
+    let Some(connection) = context.connection.filter(|_| context.era == Era::Legacy) else {
+        return pass(context, server).await;
     };
-    let context = parts.context(connection, Some(server), message);
-    // Boxed, like every rare path: otherwise the future of every call would have its size.
-    if session_tools::may_be(&context)
-        && let Some(done) = Box::pin(session_tools::call(app, context)).await
-    {
-        return CallOutcome::Done(done);
-    }
-    let tools = app.tools.get(name).filter(|tools| !tools.passes_all());
-    if let Some(tools) = tools.filter(|_| method == "tools/call")
-        && !named_tool(message).is_some_and(|name| tools.allows(&name))
-    {
-        app.metrics.refused("denied_tool");
-        CallRecord::denied(app.watch.as_ref(), context.begun());
-        // Same error as for an unknown tool.
-        let sentence = "Unknown tool";
-        return CallOutcome::Done(ReplyText::new(reply::error(id, Code::INVALID_PARAMS, sentence)));
-    }
+    let method = context.asked().method;
     if method == "logging/setLevel" {
-        return Box::pin(set_level(app, connection, server, (message, parts))).await;
+        return Box::pin(set_level(context, connection, server)).await;
     }
-    if method.ends_with("/list")
-        && let Some(page) = Box::pin(known(app, connection, context, tools)).await
-    {
-        return CallOutcome::Done(ReplyText::new(reply::result(id, &page)));
-    }
-    let added = app.takes_argument(&context) || app.shows_tools(&context);
-    if method != "tools/list" || (tools.is_none() && !added) {
-        let outcome = ClientCall::run(app, connection, server, message, parts).await;
-        if connection.wish(message) {
-            Box::pin(keep_wish(app, connection)).await;
-            if method == "resources/unsubscribe" {
-                Box::pin(subscriptions::renew(app, connection, message)).await;
-            }
+    let outcome = pass(context, server).await;
+    if connection.wish(context.message) {
+        Box::pin(keep_wish(context.app, connection)).await;
+        if method == "resources/unsubscribe" {
+            Box::pin(subscriptions::renew(context.app, connection, context.message)).await;
         }
-        return outcome;
     }
-    // Requests a complete answer instead of a stream, because the list has to be filtered.
-    let parts = RequestParts { streams: false, ..parts };
-    let result = Box::pin(ClientCall::run(app, connection, server, message, parts)).await;
-    Box::pin(edited(app, context, tools, result)).await
+    outcome
 }
 
-/// Returns a cached list, as this client sees it.
-async fn known(
-    app: &Arc<AppState>,
-    connection: &Connection,
-    context: RequestContext<'_>,
-    tools: Option<&ToolFilter>,
-) -> Option<String> {
-    let page = lists::known(app, context.server?, connection, context.message).await?;
-    Some(match context.asked().method {
-        "tools/list" => shown(app, context, tools, &page).await.into_owned(),
-        _ => page,
+/// Answers a request from the server's profile, or passes it on to the server.
+pub(super) async fn pass(context: &RequestContext<'_>, server: &Server) -> CallOutcome {
+    let profile = match context.era {
+        Era::Legacy => None,
+        Era::Modern => match Box::pin(profile(context, server)).await {
+            Ok(profile) => Some(profile),
+            Err(refused) => return refused.into(),
+        },
+    };
+    if let Some(refused) = denied(context, server, profile.as_deref()) {
+        return refused.into();
+    }
+    let method = context.asked().method;
+    if (is_list(method) || (profile.is_some() && method == "server/discover"))
+        && let Some(known) = Box::pin(lists::known(context, server, profile.as_deref())).await
+    {
+        return known.into();
+    }
+    if context.era == Era::Legacy && method == "tools/list" && lists::is_edited(context) {
+        // Requests a complete answer instead of a stream, because the list has to be edited.
+        let whole = RequestContext { streams: false, ..*context };
+        let outcome = Box::pin(call::run(&whole, server, None)).await;
+        return Box::pin(edited(context, outcome)).await;
+    }
+    call::run(context, server, profile.as_ref()).await
+}
+
+/// Returns the profile of the server for a modern client, or the refusal if the server cannot be reached or has no such
+/// method. For a list request the list is up to date, also if the server announced a change on some link or the list was
+/// not available before. Other requests do not wait for that.
+async fn profile(context: &RequestContext<'_>, server: &Server) -> Result<Arc<Profile>, ReplyText> {
+    let (app, method) = (context.app, context.asked().method);
+    let profile = match is_list(method) {
+        true => app.current(server, context.owner, method).await,
+        false => app.profile(server, context.owner).await,
+    };
+    let profile = profile.map_err(|error| context.failure(&app.describe_open_error(&error)))?;
+    if profile.way().era() == Era::Legacy && !discover::advertises(&profile, method) {
+        let sentence = format!("the server has no `{method}`");
+        return Err(context.error(Code::METHOD_NOT_FOUND, &sentence));
+    }
+    Ok(profile)
+}
+
+/// Returns the error for a tool call that is not allowed, or whose header arguments differ from the body.
+fn denied(
+    context: &RequestContext<'_>,
+    server: &Server,
+    profile: Option<&Profile>,
+) -> Option<ReplyText> {
+    let (tools, asked) = (context.tools(), context.asked());
+    if asked.method != "tools/call" || (tools.is_none() && profile.is_none()) {
+        return None;
+    }
+    // A name that is missing or occurs twice is not allowed.
+    let params = context.message.params();
+    let name = params.and_then(|params| params.find_unique(&["name"]).ok().flatten());
+    let name = name.and_then(|name| name.text());
+    if tools.is_some_and(|tools| !name.as_deref().is_some_and(|name| tools.allows(name))) {
+        context.app.metrics.refused("denied_tool");
+        CallRecord::denied(context.app.watch.as_ref(), context.begun());
+        // Same error as for an unknown tool.
+        return Some(context.error(Code::INVALID_PARAMS, "Unknown tool"));
+    }
+    // Only modern clients send arguments as headers, and stdio clients have no headers.
+    let (profile, name) = profile.filter(|_| context.connection.is_none()).zip(name)?;
+    let checked = check_headers(context, (server, profile), &name)?;
+    Some(checked.err()?.answer(asked.id))
+}
+
+/// Checks the arguments of a tool that the client also sends as headers, if the tool has any.
+fn check_headers(
+    context: &RequestContext<'_>,
+    (server, profile): (&Server, &Profile),
+    tool: &str,
+) -> Option<Result<(), InvalidRequest>> {
+    let (headers, params) = (context.headers, context.message.params());
+    let link = match profile.way().era() {
+        // Without a session, only a shared link can be found.
+        Era::Modern => {
+            let sessionless = Sessionless::new(context.app, context.owner, false);
+            context.app.links.find(server, sessionless.place())
+        }
+        Era::Legacy => None,
+    };
+    Some(match link {
+        // A link that has passed on lists has newer header marks than the profile.
+        Some(link) => validate::params(headers, &*link.param_headers(tool)?, params),
+        None => validate::params(headers, profile.param_headers(tool)?, params),
     })
 }
 
@@ -103,55 +147,32 @@ async fn keep_wish(app: &AppState, connection: &Connection) {
     }
 }
 
-/// Filters a page of tools, and adds the session tools and the session argument.
-async fn shown<'a>(
-    app: &Arc<AppState>,
-    context: RequestContext<'_>,
-    tools: Option<&ToolFilter>,
-    page: &'a str,
-) -> Cow<'a, str> {
-    let page = tools.map_or(page.into(), |tools| tools.filter(page));
-    app.shown(&context, &page).await.map_or(page, Cow::Owned)
-}
-
 /// Sets the log level for every session of the connection. A link that is opened later gets the level then.
 async fn set_level(
-    app: &Arc<AppState>,
+    context: &RequestContext<'_>,
     connection: &Arc<Connection>,
     server: &Server,
-    (message, parts): (&Message<'_>, RequestParts<'_>),
 ) -> CallOutcome {
-    wish(app, connection, message).await;
+    let app = context.app;
+    wish(app, connection, context.message).await;
     let own = connection.default_session();
     let find = |session| app.links.find(server, &LinkOwner::new(connection.owner.clone(), session));
     let others = connection.sessions().into_iter().filter(|it| *it != own).filter_map(find);
     // Several sessions may share a link.
-    let others: HashMap<_, _> = others.map(|link| (link.key().clone(), link)).collect();
-    join_all(others.values().map(|link| call::tell_level(connection, link))).await;
-    if find(own).is_some() {
-        return ClientCall::run(app, connection, server, message, parts).await;
+    let others: HashMap<_, PooledLink> = others.map(|link| (link.key().clone(), link)).collect();
+    join_all(others.values().map(|link| open_link::tell_level(connection, link))).await;
+    match find(own) {
+        Some(_) => call::run(context, server, None).await,
+        None => context.result("{}").into(),
     }
-    let id = message.id().map_or("null", |id| id.as_str());
-    CallOutcome::Done(ReplyText::new(reply::result(id, "{}")))
-}
-
-/// Returns the tool that a call names, or `None` if the name is missing or occurs twice.
-fn named_tool(message: &Message<'_>) -> Option<String> {
-    let name = message.params()?.find_unique(&["name"]).ok()??;
-    name.text().map(Cow::into_owned)
 }
 
 /// Converts an answer to `tools/list` to what this client sees.
-async fn edited(
-    app: &Arc<AppState>,
-    context: RequestContext<'_>,
-    tools: Option<&ToolFilter>,
-    outcome: CallOutcome,
-) -> CallOutcome {
+async fn edited(context: &RequestContext<'_>, outcome: CallOutcome) -> CallOutcome {
     let CallOutcome::Done(done) = outcome else { return outcome };
     let Some(answer) = Message::parse(&done.text).ok() else { return CallOutcome::Done(done) };
     let Some(result) = answer.result() else { return CallOutcome::Done(done) };
-    let page = shown(app, context, tools, result.as_str()).await;
+    let page = lists::shown(context, result.as_str()).await;
     let mut edits = answer.edit();
     edits.replace(result, &page);
     let text = edits.apply().ok().map(Cow::into_owned);

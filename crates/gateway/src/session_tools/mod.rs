@@ -72,22 +72,23 @@ fn named(context: &RequestContext<'_>) -> Option<(Tool, bool)> {
 }
 
 /// Answers a call of a session tool. `None` if it is not one.
-pub(crate) async fn call(app: &Arc<AppState>, context: RequestContext<'_>) -> Option<ReplyText> {
-    let tool = called(app, &context).await?;
+pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
+    let app = context.app;
+    let tool = called(app, context).await?;
     let call_start = CallStart { server: None, ..context.begun() };
     let mut record = CallRecord::begin(app.watch.as_ref(), call_start);
     let done = match tool {
-        Tool::Start => start::call(app, &context).await,
-        Tool::Info => info::call(app, &context).await,
-        Tool::End => end::call(app, &context).await,
-        Tool::List => list::call(app, &context).await,
-        Tool::Switch => switch::call(app, &context).await,
+        Tool::Start => start::call(app, context).await,
+        Tool::Info => info::call(app, context).await,
+        Tool::End => end::call(app, context).await,
+        Tool::List => list::call(app, context).await,
+        Tool::Switch => switch::call(app, context).await,
     };
     Some(match done {
         Ok(reply) => {
             reply.session().into_iter().for_each(|id| record.was_of(id));
             record.came_to(CallEnd::Ok);
-            reply.done(&context)
+            reply.done(context)
         }
         Err(refusal) => {
             record.came_to(CallEnd::ToolError);

@@ -35,7 +35,7 @@ impl ToolReply {
         let content = json!([{ "type": "text", "text": self.text }]);
         let result =
             format!(r#"{{{kind}"content":{content},"structuredContent":{}}}"#, self.structure);
-        ReplyText { text: reply::result(context.asked().id, &result).into(), then: self.then }
+        context.result(&result).then(self.then)
     }
 }
 

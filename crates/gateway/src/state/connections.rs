@@ -5,7 +5,11 @@ use std::sync::Arc;
 use stayput_core::{Clock as _, Handle, Owner, SessionOpenError, SystemClock};
 use tokio::time::Instant;
 
-use crate::{connections::connection::Connection, observe::events::Event, state::AppState};
+use crate::{
+    connections::connection::{Connection, ConnectionGuard},
+    observe::events::Event,
+    state::AppState,
+};
 
 impl AppState {
     /// Returns the connection of `owner` with this name, from memory or from the store.
@@ -13,7 +17,7 @@ impl AppState {
         &self,
         owner: &Owner,
         name: &Handle,
-    ) -> Result<Option<Arc<Connection>>, SessionOpenError> {
+    ) -> Result<Option<ConnectionGuard>, SessionOpenError> {
         let hash = name.hash(owner);
         if let Some(known) = self.connections.get(&hash) {
             return Ok(Some(known));

@@ -14,6 +14,7 @@ pub(crate) mod visibility;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    ops::Deref,
     sync::Arc,
     time::Duration,
 };
@@ -46,11 +47,13 @@ const TAKEOVER: Duration = Duration::from_secs(40);
 /// Poll interval of that wait.
 const TAKEOVER_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Application state: the servers, the sessions, the links and the connections of clients.
+/// Application state: a snapshot of the configuration, and the services of the process.
 ///
-/// A process has one. A client that brings its own servers gets another one, which shares everything but the servers.
+/// A snapshot does not change. A reload makes the next one the current one ([`snapshot`]), and calls in flight finish
+/// with theirs. A client that does not see all servers, or brings its own, gets another snapshot of the same services.
 #[derive(Clone)]
 pub(crate) struct AppState {
+    pub(crate) services: Arc<Services>,
     pub(crate) servers: BTreeMap<String, Server>,
     /// Filter of the tools of each server.
     pub(crate) tools: BTreeMap<String, ToolFilter>,
@@ -58,44 +61,64 @@ pub(crate) struct AppState {
     pub(crate) views: Arc<Visibility>,
     /// Servers that get a call again after a loss if the call surely did not run (`on_loss` is `restart`).
     pub(crate) restarting: BTreeSet<String>,
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) links: Links,
-    pub(crate) connections: Arc<Connections>,
-    /// Clients of the HTTP+SSE transport of 2024-11-05.
-    pub(crate) legacy_clients: Arc<LegacyClients>,
-    /// Loss acknowledgements that are being written to the store.
-    pub(crate) loss_acknowledgements: Arc<LossAcknowledgements>,
-    /// Generations of shared links that each owner has seen.
-    pub(crate) generations: Arc<SharedGenerations>,
     pub(crate) aggregate: Arc<Aggregate>,
-    /// Event streams that have ended, of all connections.
-    pub(crate) stream_cache: Arc<StreamCache>,
-    pub(crate) ids: EventIds,
-    pub(crate) seal: SealKey,
-    /// Random id of this process, which distinguishes it from earlier ones.
-    pub(crate) life: String,
     pub(crate) rules: RequestRules,
     /// Authentication.
     pub(crate) owners: Arc<Authenticator>,
     /// Request rate limit of each owner.
     pub(crate) rate_limiter: Arc<RateLimiter>,
-    /// Limit of calls in flight without a session.
-    pub(crate) call_limiter: Arc<CallLimiter>,
     /// Rules that find the session of a request.
     pub(crate) identify: Arc<identify_rules::IdentifyRules>,
-    pub(crate) log: Log,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) health: Arc<Health>,
-    /// Audit log and spans, if configured.
-    pub(crate) watch: Option<Arc<Observers>>,
-    /// True when the gateway is about to stop: event streams end.
-    pub(crate) closing: watch::Receiver<bool>,
     /// Servers that a reload has removed.
     pub(crate) removed: Arc<BTreeSet<String>>,
     /// Current snapshot after a reload.
     pub(crate) latest: Arc<CurrentSnapshot>,
     /// Number of this snapshot, increased by each reload.
     pub(crate) number: u64,
+}
+
+/// Services that live as long as the process.
+pub(crate) struct Services {
+    pub(crate) sessions: Sessions,
+    pub(crate) links: Links,
+    pub(crate) connections: Connections,
+    /// Clients of the HTTP+SSE transport of 2024-11-05.
+    pub(crate) legacy_clients: LegacyClients,
+    /// Loss acknowledgements that are being written to the store.
+    pub(crate) loss_acknowledgements: LossAcknowledgements,
+    /// Generations of shared links that each owner has seen.
+    pub(crate) generations: SharedGenerations,
+    /// Event streams that have ended, of all connections.
+    pub(crate) stream_cache: StreamCache,
+    pub(crate) ids: EventIds,
+    pub(crate) seal: SealKey,
+    /// Random id of this process, which distinguishes it from earlier ones.
+    pub(crate) life: String,
+    /// Limit of calls in flight without a session.
+    pub(crate) call_limiter: Arc<CallLimiter>,
+    pub(crate) log: Log,
+    pub(crate) health: Health,
+    /// Audit log and spans, if configured.
+    pub(crate) watch: Option<Arc<Observers>>,
+    /// True when the gateway is about to stop: event streams end.
+    pub(crate) closing: watch::Receiver<bool>,
+}
+
+impl Deref for AppState {
+    type Target = Services;
+
+    fn deref(&self) -> &Services {
+        &self.services
+    }
+}
+
+/// Parts of a snapshot that follow from the configuration besides its servers.
+pub(crate) struct ConfiguredRules {
+    pub(crate) rules: RequestRules,
+    pub(crate) owners: Authenticator,
+    pub(crate) rate_limiter: RateLimiter,
+    pub(crate) metrics: Metrics,
 }
 
 /// Limits and rules for requests of clients.
@@ -169,12 +192,35 @@ impl ServerSet {
 }
 
 impl AppState {
-    /// Returns a copy of this state with other servers.
+    /// Builds the first snapshot, with the services of the process.
+    pub(crate) fn new(services: Services, server_set: ServerSet, rules: ConfiguredRules) -> Self {
+        let ServerSet { servers, tools, views, restarting, aggregate, identify } = server_set;
+        let ConfiguredRules { rules, owners, rate_limiter, metrics } = rules;
+        Self {
+            services: services.into(),
+            servers,
+            tools,
+            views,
+            restarting,
+            aggregate,
+            rules,
+            owners: owners.into(),
+            rate_limiter: rate_limiter.into(),
+            identify,
+            metrics: metrics.into(),
+            removed: Arc::default(),
+            latest: Arc::default(),
+            number: 0,
+        }
+    }
+
+    /// Returns a snapshot with other servers.
     pub(crate) fn with_servers(&self, server_set: ServerSet) -> Self {
         let ServerSet { servers, tools, views, restarting, aggregate, identify } = server_set;
         // A client that brings its own servers keeps them across reloads, so the copy gets a snapshot history of its
         // own.
         let (latest, removed) = (Arc::default(), Arc::default());
+        let number = 0;
         Self {
             servers,
             tools,
@@ -184,7 +230,7 @@ impl AppState {
             identify,
             latest,
             removed,
-            number: 0,
+            number,
             ..self.clone()
         }
     }

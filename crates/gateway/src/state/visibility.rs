@@ -17,7 +17,7 @@ use crate::{
     state::{AppState, aggregate::Aggregate},
 };
 
-/// Number of filtered states that are kept before unused ones are dropped.
+/// Number of filtered states that are cached before all of them are dropped.
 const MAX_CACHED_VIEWS: usize = 256;
 
 /// Filtered states by the visibility of the restricted servers, in the order of their names.
@@ -75,8 +75,7 @@ impl AppState {
         }
         let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_CACHED_VIEWS {
-            // Clients of the HTTP+SSE transport hold their state by a weak reference.
-            known.retain(|_, it| Arc::strong_count(it) > 1 || Arc::weak_count(it) > 0);
+            known.clear();
         }
         let app = known.entry(seen).or_insert_with_key(|seen| self.with_only(seen).into());
         Some(app.clone())

@@ -8,7 +8,7 @@ use stayput_upstream::{Answer, Profile};
 use stayput_wire::{Code, Edits, Era, Message, Raw, json, meta};
 
 use crate::{
-    call::modern::bridge,
+    call::{era, modern::bridge},
     config::ToolFilter,
     reply::{self, RequestRef},
 };
@@ -33,9 +33,9 @@ impl<'a> Finish<'a> {
         Self { tools: tools.filter(|_| self.asked.method == "tools/list"), ..self }
     }
 
-    /// Adds the session state, and the new handle if there is one.
-    pub(crate) fn loss_acknowledgements(self, state: String, given: Option<&'a Handle>) -> Self {
-        Self { state: Some(state), given, ..self }
+    /// Adds the session state and the new handle, if there are any.
+    pub(crate) fn with_state(self, state: Option<String>, given: Option<&'a Handle>) -> Self {
+        Self { state, given, ..self }
     }
 
     fn is_legacy(&self) -> bool {
@@ -43,7 +43,7 @@ impl<'a> Finish<'a> {
     }
 
     fn listens(&self) -> bool {
-        self.asked.method == "subscriptions/listen"
+        era::listens(self.asked.method)
     }
 
     /// Returns the edited answer, and for an error the code that determines the HTTP status.

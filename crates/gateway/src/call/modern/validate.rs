@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use stayput_wire::{Code, Era, Message, ParamHeaders, Raw, Version, header as mcp, json, meta};
 
-use crate::reply::{self, Reply, accept::accepts};
+use crate::{
+    identify::RequestContext,
+    reply::{ReplyText, accept::accepts, status_of},
+};
 
 /// Request that fails validation.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ impl InvalidRequest {
     /// Creates an error with the HTTP status of its code.
     pub(crate) fn new(code: Code, sentence: &str) -> Self {
         let (sentence, data) = (sentence.to_owned(), None);
-        Self { status: status(code), code, sentence, data }
+        Self { status: status_of(code), code, sentence, data }
     }
 
     fn bad(code: Code, sentence: &str) -> Self {
@@ -32,26 +35,41 @@ impl InvalidRequest {
         Self::new(Code::HEADER_MISMATCH, &format!("the header {header} {what}"))
     }
 
-    /// Builds the response to the request with this id.
-    pub(crate) fn response(self, id: Option<&str>) -> Response<Reply> {
-        let (id, code) = (id.unwrap_or("null"), self.code.0);
+    /// Builds the answer to the request with this id.
+    pub(crate) fn answer(self, id: &str) -> ReplyText {
         let data = self.data.map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
-        let message = json::quote(&self.sentence);
-        let mut response = reply::message(format!(
+        let (code, message) = (self.code.0, json::quote(&self.sentence));
+        let text = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}{data}}}}}"#
-        ));
-        *response.status_mut() = self.status;
-        response
+        );
+        ReplyText { status: self.status, ..ReplyText::new(text) }
     }
 }
 
-/// Returns the HTTP status for an error code.
-pub(crate) fn status(code: Code) -> StatusCode {
-    StatusCode::from_u16(code.http_status(Era::Modern)).unwrap_or_default()
+/// Methods that the modern era removed. Legacy servers still have them, so the gateway refuses them.
+const REMOVED: [&str; 5] =
+    ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+
+/// Validates a request by the rules of its era.
+pub(crate) fn validate(context: &RequestContext<'_>) -> Result<(), InvalidRequest> {
+    match (context.era, context.connection) {
+        (Era::Legacy, _) => return Ok(()),
+        (Era::Modern, None) => request(context.headers, context.message)?,
+        // A stdio client has no headers.
+        (Era::Modern, Some(_)) => supported(&required(context.message)?)?,
+    }
+    let method = context.asked().method;
+    match REMOVED.contains(&method) {
+        true => {
+            let sentence = format!("this version of the protocol has no `{method}`");
+            Err(InvalidRequest::new(Code::METHOD_NOT_FOUND, &sentence))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Validates the headers of a request, its required fields, and that both agree.
-pub(crate) fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), InvalidRequest> {
+fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), InvalidRequest> {
     if ![mcp::JSON, mcp::EVENT_STREAM].iter().all(|kind| accepts(headers, kind)) {
         let sentence = "Accept has to list both application/json and text/event-stream";
         let error = InvalidRequest::new(Code::INVALID_REQUEST, sentence);
@@ -65,11 +83,6 @@ pub(crate) fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), 
     let name = message.params().map(|params| params.find_unique(&[source]));
     let name = name.transpose().map_err(|_| twice(source))?.flatten().and_then(Raw::text);
     same(headers, mcp::NAME, name.as_deref())
-}
-
-/// Validates the required fields of a request that has no headers.
-pub(crate) fn body(message: &Message<'_>) -> Result<(), InvalidRequest> {
-    supported(&required(message)?)
 }
 
 /// Checks that a version is known and of the modern era.

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use stayput_wire::{Batch, Era, Message, MessageKind};
 
 use crate::{
+    call::era,
     reply::{self, RequestRef},
-    route::modern,
 };
 
 /// Requests without an answer, in both directions.
@@ -46,8 +46,7 @@ impl InFlightRequests {
         let Ok(message) = Message::parse(line) else { return };
         match message.kind() {
             MessageKind::Request { id, method, .. } => {
-                let modern = modern::is_spoken(&http::HeaderMap::new(), &message);
-                let era = if modern { Era::Modern } else { Era::Legacy };
+                let era = era::of(&http::HeaderMap::new(), &message);
                 if &**method == "initialize" {
                     self.greeting =
                         Some(InitializeExchange { id: id.as_str().into(), line: line.to_vec() });

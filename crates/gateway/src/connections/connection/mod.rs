@@ -7,9 +7,10 @@ mod server_requests;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
+    ops::Deref,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -43,6 +44,8 @@ use crate::{
 pub(crate) struct Connection {
     /// Hash of the name, by which the connection is found.
     hash: HandleHash,
+    /// Number of requests that have found the connection and still use it.
+    users: AtomicU32,
     /// Whether the connection was used since the store last recorded its use.
     used: AtomicBool,
     /// Whether the client uses standard input and output, which is not a conversation.
@@ -169,6 +172,7 @@ impl Connection {
         Self {
             hash: name.hash(&owner),
             name,
+            users: AtomicU32::new(0),
             used: AtomicBool::new(false),
             noted: Mutex::new(Some(Instant::now())),
             owner,
@@ -238,9 +242,14 @@ impl Connection {
         }
     }
 
+    /// Whether a request uses the connection.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.users.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether the store should record a use of the connection. An open stream counts as a use.
-    pub(crate) fn is_due(self: &Arc<Self>, now: Instant) -> bool {
-        let used = self.used.load(Ordering::Relaxed) || Arc::strong_count(self) > 1;
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        let used = self.used.load(Ordering::Relaxed) || self.is_in_use() || !self.is_idle();
         used && self
             .noted()
             .is_none_or(|noted| now.duration_since(noted) >= InStore::TOUCH_INTERVAL)
@@ -497,6 +506,31 @@ impl Connection {
             listen_stream.stream.end();
         }
         self.streams.close();
+    }
+}
+
+/// Guard of a connection that a request uses. While it exists, the connection stays in memory.
+pub(crate) struct ConnectionGuard(Arc<Connection>);
+
+impl ConnectionGuard {
+    /// Counts one more user. The caller holds the lock of the registry, so that the connection is not removed meanwhile.
+    pub(super) fn new(connection: &Arc<Connection>) -> Self {
+        connection.users.fetch_add(1, Ordering::Relaxed);
+        Self(connection.clone())
+    }
+}
+
+impl Deref for ConnectionGuard {
+    type Target = Arc<Connection>;
+
+    fn deref(&self) -> &Arc<Connection> {
+        &self.0
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -9,25 +9,31 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderMap;
 use serde_json::{Value, json};
 use stayput_core::{
-    EventIds, Expiry, Holder, ManualClock, MemoryStore, SessionId, Sessions, Settings, Timestamp,
+    EventIds, Expiry, Holder, ManualClock, MemoryStore, Owner, SessionId, Sessions, Settings,
+    Timestamp,
 };
 use stayput_process::Processes;
 use stayput_testkit::faulty::Faulty;
-use stayput_upstream::{Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Stdio};
+use stayput_upstream::{Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Server, Stdio};
+use stayput_wire::{Era, Message};
 
 use super::*;
 use crate::{
-    auth::Claims,
+    auth::{Authenticator, Claims, rate_limit::RateLimiter},
     catalog::tool_view::ToolViews,
-    config::{Handles, Identify},
+    config::{Handles, Identify, target::Target},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
     observe::{log::Log, metrics::Metrics},
     reply::loss::LossAcknowledgements,
-    state::{aggregate::Aggregate, health::Health, identify_rules::IdentifyRules},
+    state::{
+        ConfiguredRules, RequestRules, ServerSet, Services, aggregate::Aggregate, health::Health,
+        identify_rules::IdentifyRules, shared_generations::SharedGenerations,
+    },
 };
 
 /// Gateway in memory, with one server whose profile is known and which is never started.
@@ -35,6 +41,7 @@ pub(crate) struct World {
     pub(crate) app: Arc<AppState>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) server: Server,
+    target: Target,
     /// Store that records its queries.
     pub(crate) store: Arc<Faulty>,
     _folder: tempfile::TempDir,
@@ -151,45 +158,48 @@ impl World {
             expiry: Expiry::default(),
             tool_views: ToolViews::default(),
         };
-        let app = AppState {
-            owners: Arc::default(),
+        let server_set = ServerSet {
             servers: BTreeMap::from([("test".to_owned(), server.clone())]),
             tools: BTreeMap::new(),
             views: Arc::default(),
-            rate_limiter: crate::auth::rate_limit::RateLimiter::new(None).into(),
-            call_limiter: Arc::default(),
-            sessions: sessions.await.unwrap().into(),
-            links: Links::new(links, runtime),
-            connections: Connections::default().into(),
             restarting: BTreeSet::new(),
-            legacy_clients: LegacyClients::default().into(),
-            loss_acknowledgements: LossAcknowledgements::default().into(),
-            generations: Arc::default(),
             aggregate: Aggregate::new(["test"]).into(),
-            stream_cache: StreamCache::default().into(),
-            life: String::new(),
-            metrics: Metrics::new(["test"].into_iter()).into(),
-            health: Health::default().into(),
-            closing: tokio::sync::watch::channel(false).1,
-            removed: Arc::default(),
-            latest: Arc::default(),
-            number: 0,
+            identify: identify.into(),
+        };
+        let services = Services {
+            sessions: sessions.await.unwrap(),
+            links: Links::new(links, runtime),
+            connections: Connections::default(),
+            legacy_clients: LegacyClients::default(),
+            loss_acknowledgements: LossAcknowledgements::default(),
+            generations: SharedGenerations::default(),
+            stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
             seal: SealKey::at(&folder.path().join("key")).unwrap(),
-            rules: crate::state::RequestRules::default(),
-            identify: identify.into(),
+            life: String::new(),
+            call_limiter: Arc::default(),
             log: Log::default(),
+            health: Health::default(),
             watch: None,
+            closing: tokio::sync::watch::channel(false).1,
         };
+        let rules = ConfiguredRules {
+            rules: RequestRules::default(),
+            owners: Authenticator::default(),
+            rate_limiter: RateLimiter::new(None),
+            metrics: Metrics::new(["test"].into_iter()),
+        };
+        let app = AppState::new(services, server_set, rules);
         let place = LinkOwner::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
         app.links.set_profile(&server, &place, profile(tools)).await;
-        Self { app: Arc::new(app), clock, server, store, _folder: folder }
+        let target = Target::Server("test".into());
+        Self { app: Arc::new(app), clock, server, target, store, _folder: folder }
     }
 
     pub(crate) async fn ask(&self, request: &Request) -> Answer {
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        match which(&self.app, self.context(request, &message)).await {
+        match which(&self.context(request, &message)).await {
             SessionChoice::Session { session, origin, text, given, fleeting } => {
                 let given = given.map(|handle| handle.expose().to_owned());
                 let text = text.map(|rest| rest.text().to_owned());
@@ -205,13 +215,17 @@ impl World {
         message: &'a Message<'a>,
     ) -> RequestContext<'a> {
         RequestContext {
+            app: &self.app,
             owner: &request.owner,
             claims: &request.claims,
+            target: &self.target,
             server: Some(&self.server),
             headers: &request.headers,
             path_key: request.path.as_deref(),
             message,
             connection: None,
+            era: Era::Modern,
+            streams: true,
         }
     }
 

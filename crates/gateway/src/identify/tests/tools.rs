@@ -8,7 +8,7 @@ async fn called(world: &World, owner: &Owner, tool: &str, arguments: Value) -> O
     request.params = json!({ "name": tool, "arguments": arguments });
     let text = request.to_text();
     let message = Message::parse(text.as_bytes()).unwrap();
-    let done = session_tools::call(&world.app, world.context(&request, &message)).await?;
+    let done = session_tools::call(&world.context(&request, &message)).await?;
     let answer: Value = serde_json::from_slice(&done.text).unwrap();
     if let Some(then) = done.then {
         then();
@@ -140,7 +140,7 @@ async fn session_start_returns_the_session_of_the_hint() {
     request.params["name"] = "session_start".into();
     let text = request.to_text();
     let message = Message::parse(text.as_bytes()).unwrap();
-    let done = session_tools::call(&world.app, world.context(&request, &message)).await.unwrap();
+    let done = session_tools::call(&world.context(&request, &message)).await.unwrap();
     let answer: Value = serde_json::from_slice(&done.text).unwrap();
     assert_eq!(answer["result"]["structuredContent"]["session"], id.to_string());
 }

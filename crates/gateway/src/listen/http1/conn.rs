@@ -16,7 +16,6 @@ use tokio::{
 };
 
 use super::head::{self, Bad, Head};
-use crate::call::stream_after::watched;
 
 /// Number of bytes that are read ahead while a request is not answered yet.
 const AHEAD: usize = 64 << 10;
@@ -143,28 +142,15 @@ impl<S: Socket> Conn<S> {
         Poll::Pending
     }
 
-    /// Runs a future while the client stays connected. Returns `None` if the client disconnects first. After
-    /// `patience`, its next poll runs with the deadline passed, so that the answer becomes a stream. The future is
+    /// Runs a future while the client stays connected. Returns `None` if the client disconnects first. The future is
     /// pinned by the caller, because it is large and would be copied.
     pub(super) async fn beside<T>(
         &mut self,
-        patience: Duration,
         mut doing: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
-        let (mut waits, mut over) = (false, false);
-        poll_fn(|cx| {
-            loop {
-                if let Poll::Ready(done) = watched(over, || doing.as_mut().poll(cx)) {
-                    return Poll::Ready(Some(done));
-                }
-                if !std::mem::replace(&mut waits, true) {
-                    self.give(patience);
-                }
-                if over || self.poll_late(cx).is_pending() {
-                    return self.poll_hang_up(cx).map(|()| None);
-                }
-                over = true;
-            }
+        poll_fn(|cx| match doing.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => self.poll_hang_up(cx).map(|()| None),
         })
         .await
     }

@@ -114,8 +114,7 @@ async fn take(
     line: &mut Conn<impl Socket>,
     (head, body): (&Head, &mut Body),
 ) -> Option<Response<Reply>> {
-    let stream_after = app.rules.stream_after;
-    let wants = match line.beside(stream_after, pin!(enter(app, whence, head))).await? {
+    let wants = match line.beside(pin!(enter(app, whence, head))).await? {
         Step::Answer(response) => return Some(*response),
         Step::Body(wants) => wants,
     };
@@ -127,7 +126,7 @@ async fn take(
         }
         Ok(body) => {
             let doing = pin!(wants.take(app, &head.headers, body));
-            line.beside(stream_after, doing).await
+            line.beside(doing).await
         }
         Err(NoBody::Gone) => None,
         Err(why) => Some(unread(app, &why, limit)),
@@ -142,12 +141,10 @@ async fn take_late(
     line: &mut Conn<impl Socket>,
     (head, body): (&Head, Bytes),
 ) -> Option<Response<Reply>> {
-    let (app, stream_after) = (app.now(), app.rules.stream_after);
-    match line.beside(stream_after, pin!(enter(&app, whence, head))).await? {
+    let app = app.now();
+    match line.beside(pin!(enter(&app, whence, head))).await? {
         Step::Answer(response) => Some(*response),
-        Step::Body(wants) => {
-            line.beside(stream_after, pin!(wants.take(&app, &head.headers, body))).await
-        }
+        Step::Body(wants) => line.beside(pin!(wants.take(&app, &head.headers, body))).await,
     }
 }
 

@@ -7,7 +7,7 @@ use stayput_wire::{Raw, json};
 
 use super::Refusal;
 use crate::{
-    call::{self, sessionless::Sessionless},
+    call::{open_link, sessionless::Sessionless},
     catalog::{
         cursor::Cursor,
         index::Indexed,
@@ -17,10 +17,7 @@ use crate::{
     identify::RequestContext,
     route::{aggregate::cache_ttl::CacheTtl, lists},
     session_tools,
-    state::{
-        AppState,
-        roster::{Present, Roster},
-    },
+    state::roster::{Present, Roster},
 };
 use futures_util::future::join_all;
 
@@ -35,25 +32,24 @@ const PAGES: usize = 100;
 
 /// List request of an aggregate client.
 pub(super) struct Listing<'a> {
-    pub(super) app: &'a Arc<AppState>,
     pub(super) context: &'a RequestContext<'a>,
     pub(super) list: &'static List,
 }
 
 /// Page of the merged list.
-pub(crate) struct Listed {
+pub(super) struct Listed {
     list: &'static List,
     /// Entries as JSON, separated by commas.
     entries: String,
     /// Sealed cursor of the next page.
     next: Option<String>,
     /// Cache lifetime and scope. Only the modern era uses them.
-    pub(crate) kept: CacheTtl,
+    pub(super) kept: CacheTtl,
 }
 
 impl Listed {
     /// Builds the result, which begins with `head`.
-    pub(crate) fn result(&self, head: &str) -> String {
+    pub(super) fn result(&self, head: &str) -> String {
         let Self { list, entries, next, .. } = self;
         let next = next.as_ref().map(|next| format!(r#","nextCursor":{}"#, json::quote(next)));
         format!(r#"{{{head}"{}":[{entries}]{}}}"#, list.member, next.unwrap_or_default())
@@ -65,7 +61,7 @@ impl Listing<'_> {
     pub(super) async fn page(&self) -> Result<Listed, Refusal> {
         let cursor = self.cursor()?;
         let place = self.context.place();
-        let roster = Roster::call(self.app, self.context.owner, place.clone()).await;
+        let roster = Roster::call(self.context.app, self.context.owner, place.clone()).await;
         let parts = roster.present.iter().filter_map(|present| {
             let inner = match &cursor {
                 Some(cursor) if present.name < cursor.server => return None,
@@ -83,17 +79,17 @@ impl Listing<'_> {
             self.add_own(&mut merged.entries).await;
         }
         let seal = |next: Cursor| {
-            let sealed = next.seal(&self.app.seal, self.context.owner, self.list.method);
+            let sealed = next.seal(&self.context.app.seal, self.context.owner, self.list.method);
             sealed.ok_or_else(|| Refusal::internal("this machine cannot seal a cursor"))
         };
         let next = merged.next.map(seal).transpose()?;
-        let kept = CacheTtl::of(self.app, &roster, self.list);
+        let kept = CacheTtl::of(self.context.app, &roster, self.list);
         Ok(Listed { list: self.list, entries: merged.entries, next, kept })
     }
 
     /// Adds the session tools once for all servers, on the first page, which every client reads.
     async fn add_own(&self, entries: &mut String) {
-        let (app, context) = (self.app, self.context);
+        let (app, context) = (self.context.app, self.context);
         if !app.shows_tools(context) || !app.keeps(context).await {
             return;
         }
@@ -108,7 +104,7 @@ impl Listing<'_> {
         let value = self.context.message.params().and_then(|params| params.find(&["cursor"]));
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
         let open = |value: Cow<'_, str>| {
-            Cursor::open(&self.app.seal, self.context.owner, self.list.method, &value)
+            Cursor::open(&self.context.app.seal, self.context.owner, self.list.method, &value)
         };
         value.text().and_then(open).map(Some).ok_or_else(|| {
             let method = self.list.method;
@@ -123,7 +119,7 @@ impl Listing<'_> {
         if self.list.is_named() {
             return Vec::new();
         }
-        let aggregate = &self.app.aggregate;
+        let aggregate = &self.context.app.aggregate;
         let index =
             |it: &Present| (it.name.clone(), aggregate.indexed(self.context, it, self.list));
         roster.present.iter().map(index).collect()
@@ -138,7 +134,8 @@ impl Listing<'_> {
         entry: Raw<'a>,
     ) -> Option<Cow<'a, str>> {
         let called = self.list.called(entry)?;
-        let denied = || self.app.tools.get(server).is_some_and(|tools| !tools.allows(&called));
+        let denied =
+            || self.context.app.tools.get(server).is_some_and(|tools| !tools.allows(&called));
         if *self.list == TOOLS && denied() {
             return None;
         }
@@ -146,16 +143,18 @@ impl Listing<'_> {
         if earlier.any(|(_, index)| index.has(&called)) {
             return None;
         }
-        self.list.shown(&self.app.aggregate.names, server, entry)
+        self.list.shown(&self.context.app.aggregate.names, server, entry)
     }
 
     /// Returns the entries of one server, as this client sees them.
     async fn part(&self, present: &Present, inner: Option<String>) -> Part {
-        let Some(server) = self.app.servers.get(&present.name) else { return Part::default() };
+        let Some(server) = self.context.app.servers.get(&present.name) else {
+            return Part::default();
+        };
         let profile = self.current(server, &present.profile).await;
         let mut part = self.told(server, &profile, inner).await;
-        let takes = self.app.identify.takes_argument(server.name(), self.context.front());
-        let view = self.app.tool_view_of(server, self.context.owner, &profile);
+        let takes = self.context.app.identify.takes_argument(server.name(), self.context.front());
+        let view = self.context.app.tool_view_of(server, self.context.owner, &profile);
         if *self.list == TOOLS && takes && view.kept {
             for page in &mut part.pages {
                 let Ok(text) = str::from_utf8(&page.text) else { continue };
@@ -168,7 +167,7 @@ impl Listing<'_> {
 
     /// Returns the profile with up-to-date lists, or the known one if that takes too long.
     async fn current(&self, server: &Server, known: &Arc<Profile>) -> Arc<Profile> {
-        let current = self.app.current(server, self.context.owner, self.list.method);
+        let current = self.context.app.current(server, self.context.owner, self.list.method);
         let current = tokio::time::timeout(LIST_TIMEOUT, current).await;
         current.ok().and_then(Result::ok).unwrap_or_else(|| known.clone())
     }
@@ -204,10 +203,10 @@ impl Listing<'_> {
     /// Returns the link on which the client can ask: of one of its sessions, or the shared one.
     fn link(&self, server: &Server) -> Option<PooledLink> {
         match self.context.connection {
-            Some(connection) => lists::linked(self.app, server, connection),
+            Some(connection) => lists::linked(self.context.app, server, connection),
             None => {
-                let sessionless = Sessionless::new(self.app, self.context.owner, false);
-                self.app.links.find(server, sessionless.place())
+                let sessionless = Sessionless::new(self.context.app, self.context.owner, false);
+                self.context.app.links.find(server, sessionless.place())
             }
         }
     }
@@ -228,14 +227,17 @@ impl Listing<'_> {
     ) -> Part {
         let mut part = Part { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
         let alone = server.isolation(profile.way().era()) == Isolation::PerSession;
-        let sessionless = Sessionless::new(self.app, self.context.owner, alone && link.is_none());
+        let sessionless =
+            Sessionless::new(self.context.app, self.context.owner, alone && link.is_none());
         let asking = async {
             let link = match (link, self.context.connection) {
                 (Some(link), _) => Some(link),
-                (None, Some(connection)) => call::link_of(self.app, connection, server).await,
+                (None, Some(connection)) => {
+                    open_link::of_connection(self.context.app, connection, server).await
+                }
                 (None, None) => {
                     let asking = Asking::default();
-                    self.app.links.open(server, sessionless.place(), &asking).await.ok()
+                    self.context.app.links.open(server, sessionless.place(), &asking).await.ok()
                 }
             };
             if let Some(link) = link {

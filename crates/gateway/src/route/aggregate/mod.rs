@@ -18,19 +18,16 @@ use futures_util::future::join_all;
 use stayput_upstream::{CallOptions, LinkOwner};
 use stayput_wire::{Code, Era, Message, Version, json};
 
-pub(crate) use self::route::Routed;
 use self::{
-    listing::{Listed, Listing},
-    route::Route,
+    listing::Listing,
+    route::{Route, Routed},
 };
 use crate::{
-    call::{CallOutcome, ClientCall, context::RequestParts},
+    call::CallOutcome,
     catalog::{index::Indexed, list::List},
-    connections::connection::Connection,
     identify::RequestContext,
-    reply::{self, ReplyText},
-    route::single,
-    session_tools,
+    reply::ReplyText,
+    route::{discover, single},
     state::{
         AppState,
         aggregate::Aggregate,
@@ -61,7 +58,7 @@ impl Aggregate {
 
 /// Error for a request that is not passed on.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+struct Refusal {
     code: Code,
     sentence: String,
     data: Option<String>,
@@ -84,14 +81,17 @@ impl Refusal {
         Self { code: Code::RESOURCE_NOT_FOUND, sentence: sentence.to_owned(), data }
     }
 
-    pub(crate) fn answer(&self, id: &str, era: Era) -> String {
+    fn answer(&self, context: &RequestContext<'_>) -> ReplyText {
         // This code exists in the legacy era only.
-        let modern = era == Era::Modern && self.code == Code::RESOURCE_NOT_FOUND;
+        let modern = context.era == Era::Modern && self.code == Code::RESOURCE_NOT_FOUND;
         let code = if modern { Code::INVALID_PARAMS } else { self.code };
-        let Some(data) = &self.data else { return reply::error(id, code, &self.sentence) };
-        let message = json::quote(&self.sentence);
-        format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message},"data":{data}}}}}"#
+        let Some(data) = &self.data else { return context.error(code, &self.sentence) };
+        let (id, message) = (context.asked().id, json::quote(&self.sentence));
+        ReplyText::of_era(
+            context.era,
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message},"data":{data}}}}}"#
+            ),
         )
     }
 }
@@ -103,85 +103,65 @@ pub(crate) async fn greet(app: &Arc<AppState>, place: &LinkOwner, version: &Vers
 }
 
 /// Answers a request of an aggregate client.
-pub(crate) async fn request(
-    app: &Arc<AppState>,
-    connection: &Arc<Connection>,
-    message: &Message<'_>,
-    parts: RequestParts<'_>,
-) -> CallOutcome {
-    let id = message.id().map_or("null", |id| id.as_str());
-    let context = parts.context(connection, None, message);
-    if let Some(done) = session_tools::call(app, context).await {
-        return CallOutcome::Done(done);
-    }
-    let routed = match route(app, &context).await {
-        Some(routed) => routed,
-        None => {
-            let answer = here(app, connection, &context).await;
-            return CallOutcome::Done(ReplyText::new(match answer {
-                Ok(result) => reply::result(id, &result),
-                Err(refusal) => refusal.answer(id, Era::Legacy),
-            }));
+pub(super) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
+    let answered = match (context.asked().method, context.era) {
+        ("server/discover", Era::Modern) => {
+            let roster = Roster::call(context.app, context.owner, None).await;
+            Ok(discover::of_all(&roster, &context.app.aggregate.names))
         }
+        ("logging/setLevel", Era::Legacy) => set_log_level(context).await,
+        (method, era) => match List::of(method) {
+            Some(list) => Listing { context, list }.page().await.map(|page| {
+                let head = match era {
+                    Era::Legacy => String::new(),
+                    Era::Modern => {
+                        let (keeping, info) = (page.kept.members(), discover::of_stayput());
+                        format!(r#""resultType":"complete",{keeping}{info},"#)
+                    }
+                };
+                page.result(&head)
+            }),
+            None => match route(context).await {
+                Ok(routed) => return pass(context, routed).await,
+                Err(refusal) => Err(refusal),
+            },
+        },
     };
-    let Routed { server, text } = match routed {
-        Ok(routed) => routed,
-        Err(refusal) => return CallOutcome::Done(ReplyText::new(refusal.answer(id, Era::Legacy))),
-    };
-    let Some(text) = text else {
-        return ClientCall::run(app, connection, server, message, parts).await;
-    };
-    match Message::parse(text.as_bytes()) {
-        Ok(message) => ClientCall::run(app, connection, server, &message, parts).await,
-        Err(error) => CallOutcome::Done(ReplyText::new(error.answer())),
+    match answered {
+        Ok(result) => context.result(&result).into(),
+        Err(refusal) => refusal.answer(context).into(),
     }
 }
 
-/// Returns the server for a request to one of the servers, or `None` if the method is not for a single server.
-pub(crate) async fn route<'a>(
-    app: &'a Arc<AppState>,
-    context: &'a RequestContext<'a>,
-) -> Option<Result<Routed<'a>, Refusal>> {
-    let route = Route { app, context };
-    Some(match context.asked().method {
+/// Passes a request on to its server, under the name that the server uses.
+async fn pass(context: &RequestContext<'_>, Routed { server, text }: Routed<'_>) -> CallOutcome {
+    let inner = text.as_deref().map(|text| Message::parse(text.as_bytes()));
+    let message = match &inner {
+        None => context.message,
+        Some(Ok(message)) => message,
+        Some(Err(error)) => return ReplyText::new(error.answer()).into(),
+    };
+    let context = RequestContext { server: Some(server), message, ..*context };
+    single::pass(&context, server).await
+}
+
+/// Returns the server for a request to one of the servers.
+async fn route<'a>(context: &'a RequestContext<'a>) -> Result<Routed<'a>, Refusal> {
+    let route = Route { context };
+    match context.asked().method {
         "tools/call" => route.tool(context.message).await,
         "prompts/get" => route.prompt(context.message).await,
         "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
             route.resource(context.message).await
         }
         "completion/complete" => route.completion(context.message).await,
-        _ => return None,
-    })
-}
-
-/// Returns one page of a merged list, or `None` if the request is for no list.
-pub(crate) async fn listed(
-    app: &Arc<AppState>,
-    context: &RequestContext<'_>,
-) -> Option<Result<Listed, Refusal>> {
-    let list = List::of(context.asked().method)?;
-    Some(Listing { app, context, list }.page().await)
-}
-
-/// Answers a request that is not passed on to a single server.
-async fn here(
-    app: &Arc<AppState>,
-    connection: &Arc<Connection>,
-    context: &RequestContext<'_>,
-) -> Result<String, Refusal> {
-    if let Some(listed) = listed(app, context).await {
-        return listed.map(|listed| listed.result(""));
+        method => Err(Refusal::elsewhere(method)),
     }
-    let method = context.asked().method;
-    if method == "logging/setLevel" {
-        return set_log_level(app, connection, context.message).await;
-    }
-    Err(Refusal::elsewhere(method))
 }
 
 impl Refusal {
     /// Error for a method that names no server.
-    pub(crate) fn elsewhere(method: &str) -> Self {
+    fn elsewhere(method: &str) -> Self {
         let sentence = format!(
             "`{method}` is not known here, where all servers are at once; on /mcp/NAME it is passed on to \
              the server of that name"
@@ -191,19 +171,16 @@ impl Refusal {
 }
 
 /// Sends the log level to every server that has a link. Links that are opened later get it then.
-async fn set_log_level(
-    app: &AppState,
-    connection: &Connection,
-    message: &Message<'_>,
-) -> Result<String, Refusal> {
-    let params = message.params();
+async fn set_log_level(context: &RequestContext<'_>) -> Result<String, Refusal> {
+    let (app, params) = (context.app, context.message.params());
     let level = params.and_then(|params| params.find(&["level"])?.text());
     let params = params.filter(|_| level.is_some_and(|level| LEVELS.contains(&&*level)));
     let Some(params) = params else {
         let levels = LEVELS.join(", ");
         return Err(Refusal::invalid(format!("`level` is one of {levels}")));
     };
-    single::wish(app, connection, message).await;
+    let Some(connection) = context.connection else { return Ok("{}".to_owned()) };
+    single::wish(app, connection, context.message).await;
     let place = connection.place();
     let links = app.servers.values().filter_map(|server| app.links.find(server, &place));
     let links = links.filter(|link| link.greeting().has("logging"));

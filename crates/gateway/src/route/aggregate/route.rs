@@ -1,7 +1,5 @@
 //! Choice of the server for a request to the aggregate.
 
-use std::sync::Arc;
-
 use stayput_upstream::{PooledLink, Server};
 use stayput_wire::{Message, Raw, json};
 
@@ -25,14 +23,13 @@ const NAMED: usize = 20;
 
 /// Request that has to go to one of the servers.
 pub(super) struct Route<'a> {
-    pub(super) app: &'a Arc<AppState>,
     pub(super) context: &'a RequestContext<'a>,
 }
 
 /// Server for a request, and the edited text if the request has to be changed.
-pub(crate) struct Routed<'a> {
-    pub(crate) server: &'a Server,
-    pub(crate) text: Option<String>,
+pub(super) struct Routed<'a> {
+    pub(super) server: &'a Server,
+    pub(super) text: Option<String>,
 }
 
 impl<'a> Route<'a> {
@@ -72,7 +69,7 @@ impl<'a> Route<'a> {
         path: &[&str],
     ) -> Result<Routed<'a>, Refusal> {
         let outer = text(message, path)?;
-        let app: &'a AppState = self.app;
+        let app: &'a AppState = self.context.app;
         let split = app.aggregate.names.split(&outer);
         let found = split.and_then(|(name, inner)| Some((app.servers.get(name)?, inner)));
         let (server, inner) = found.ok_or_else(|| self.unknown(list, &outer))?;
@@ -104,9 +101,9 @@ impl<'a> Route<'a> {
 
     /// Counts a refused message under this reason, and writes it to the audit.
     fn record_denied(&self, reason: &str, server: &Server, message: &Message<'_>) {
-        self.app.metrics.refused(reason);
+        self.context.app.metrics.refused(reason);
         let start = CallStart { server: Some(server), message, ..self.context.begun() };
-        CallRecord::denied(self.app.watch.as_ref(), start);
+        CallRecord::denied(self.context.app.watch.as_ref(), start);
     }
 
     /// Returns the name that the server uses. If there is a link, the server itself decides whether the name exists.
@@ -124,7 +121,7 @@ impl<'a> Route<'a> {
         }
         // If the server is unavailable, the call itself reports the reason.
         let Ok(profile) =
-            roster::ask(self.app, self.context.owner, self.context.place(), server).await
+            roster::ask(self.context.app, self.context.owner, self.context.place(), server).await
         else {
             return Ok(inner.to_owned());
         };
@@ -136,8 +133,8 @@ impl<'a> Route<'a> {
             return Ok(inner.to_owned());
         }
         let present = Present { name: server.name().to_owned(), profile };
-        let indexed = self.app.aggregate.indexed(self.context, &present, list);
-        let names = &self.app.aggregate.names;
+        let indexed = self.context.app.aggregate.indexed(self.context, &present, list);
+        let names = &self.context.app.aggregate.names;
         if cut && let Some(whole) = indexed.all().find(|it| names.outer(server.name(), it) == outer)
         {
             return Ok(whole.to_owned());
@@ -150,22 +147,22 @@ impl<'a> Route<'a> {
 
     /// Returns whether the server has the name now, though its earlier list did not have it.
     async fn has_now(&self, server: &Server, list: &'static List, inner: &str) -> bool {
-        let current = self.app.current(server, self.context.owner, list.method);
+        let current = self.context.app.current(server, self.context.owner, list.method);
         let Ok(profile) = current.await else { return false };
         let present = Present { name: server.name().to_owned(), profile };
-        self.app.aggregate.indexed(self.context, &present, list).has(inner)
+        self.context.app.aggregate.indexed(self.context, &present, list).has(inner)
     }
 
     /// Returns the link of the client's own session.
     fn link(&self, server: &Server) -> Option<PooledLink> {
-        self.app.links.find(server, &self.context.place()?)
+        self.context.app.links.find(server, &self.context.place()?)
     }
 
     fn unknown(&self, list: &List, outer: &str) -> Refusal {
-        let names = &self.app.aggregate.names;
+        let names = &self.context.app.aggregate.names;
         let mut servers: Vec<_> =
-            self.app.servers.keys().take(NAMED).map(|name| names.prefix(name)).collect();
-        if self.app.servers.len() > NAMED {
+            self.context.app.servers.keys().take(NAMED).map(|name| names.prefix(name)).collect();
+        if self.context.app.servers.len() > NAMED {
             servers.push("…");
         }
         let (kind, servers) = (list.member.trim_end_matches('s'), servers.join(", "));
@@ -181,8 +178,9 @@ impl<'a> Route<'a> {
     /// Returns the server for a URI: the first that lists it, else the one with the closest template, else the only
     /// one that has resources.
     async fn owner(&self, uri: &str) -> Result<&'a Server, Refusal> {
-        let app: &'a AppState = self.app;
-        let mut roster = Roster::call(self.app, self.context.owner, self.context.place()).await;
+        let app: &'a AppState = self.context.app;
+        let mut roster =
+            Roster::call(self.context.app, self.context.owner, self.context.place()).await;
         roster.present.retain(|present| present.profile.greeting().has(RESOURCES.capability));
         let index = |present: &Present, list| app.aggregate.indexed(self.context, present, list);
         let in_list = roster.present.iter().find(|it| index(it, &RESOURCES).has(uri));

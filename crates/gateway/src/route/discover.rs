@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 
-use http::Response;
-use stayput_upstream::Profile;
+use stayput_upstream::{Profile, Server};
 use stayput_wire::{Edits, Era, Raw, json, meta};
 
 use crate::{
-    call::modern::{request::ModernRequest, validate},
+    call::modern::validate,
     catalog::names::Names,
-    reply::{self, Reply},
-    route::aggregate::{cache_ttl::CacheTtl, initialize},
+    route::{
+        aggregate::{cache_ttl::CacheTtl, initialize},
+        lists,
+    },
     state::roster::Roster,
 };
 
@@ -21,7 +22,7 @@ const WORKS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
 const WAITS: [&str; 2] = ["listChanged", "subscribe"];
 
 /// Returns whether a legacy server offers this method to a modern client.
-pub(crate) fn advertises(profile: &Profile, method: &str) -> bool {
+pub(super) fn advertises(profile: &Profile, method: &str) -> bool {
     let capability = match method {
         "server/discover" => return true,
         "tools/list" | "tools/call" => "tools",
@@ -35,17 +36,16 @@ pub(crate) fn advertises(profile: &Profile, method: &str) -> bool {
 
 /// Builds the answer to `server/discover` if it is known: the result of the server itself, or one built from its
 /// `initialize` result.
-pub(crate) fn known(request: &ModernRequest<'_>, profile: &Profile) -> Option<Response<Reply>> {
+pub(super) fn known<'p>(server: &Server, profile: &'p Profile) -> Option<Cow<'p, str>> {
     let said = match profile.way().era() {
         Era::Legacy => Cow::Owned(built(profile)),
         Era::Modern => Cow::Borrowed(profile.greeting().result()),
     };
-    let fresh = crate::route::lists::is_fresh(request.server, profile, &said);
-    fresh.then(|| reply::message(reply::result(request.id, &said)))
+    lists::is_fresh(server, profile, &said).then_some(said)
 }
 
 /// Builds the `server/discover` result of the aggregate.
-pub(crate) fn of_all(roster: &Roster, names: &Names) -> String {
+pub(super) fn of_all(roster: &Roster, names: &Names) -> String {
     let said = initialize::capabilities(roster);
     let capabilities = Raw::parse(&said).map(capabilities).unwrap_or_default();
     let (versions, keeping) = (validate::versions(), CacheTtl::new(roster).members());
@@ -57,7 +57,7 @@ pub(crate) fn of_all(roster: &Roster, names: &Names) -> String {
 }
 
 /// Returns the server information of Stayput, as the member of a result.
-pub(crate) fn of_stayput() -> String {
+pub(super) fn of_stayput() -> String {
     let (meta, key, version) = (meta::META, meta::SERVER_INFO, env!("CARGO_PKG_VERSION"));
     format!(r#""{meta}":{{"{key}":{{"name":"stayput","version":"{version}"}}}}"#)
 }

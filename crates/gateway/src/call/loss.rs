@@ -1,0 +1,172 @@
+//! Reports of lost state to the owner of a call.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stayput_core::{Generation, Session};
+use stayput_upstream::{CallError, Delivery, Loss, LossReason, PooledLink, Shared};
+use stayput_wire::{Era, Message, meta};
+
+use super::owner::{CallOwner, OwnerKind};
+use crate::{
+    observe::events::Event,
+    reply::{
+        self, AfterWrite, ReplyText, RequestRef,
+        loss::{self, LossNotices, LossReport},
+    },
+};
+
+impl CallOwner {
+    /// Returns the generation of a loss that the session has not acknowledged.
+    pub(super) fn unacknowledged_loss(&self) -> Option<Generation> {
+        self.session()?.unacknowledged_loss_on(self.server.name())
+    }
+
+    /// Returns the report of a loss that the owner does not know of. It is the answer to the next request that depends
+    /// on state.
+    pub(super) fn pending_loss(
+        &self,
+        link: &PooledLink,
+        asked: RequestRef<'_>,
+    ) -> Option<ReplyText> {
+        if !loss::depends_on_state(asked.method) {
+            return None;
+        }
+        let (app, server) = (&self.app, self.server.name());
+        let (generation, then) = match &self.kind {
+            OwnerKind::Session { session, .. } => {
+                let generation = session.unacknowledged_loss_on(server)?;
+                if app.loss_acknowledgements.has(session.id(), server, generation) {
+                    return None;
+                }
+                let loss = link.loss().map(|loss| Loss::clone(loss));
+                let reason = loss.as_ref().map(Loss::reason);
+                let why = format!("state was lost: {}", loss::reason(reason));
+                self.note_failure(why, loss.as_ref().map_or("", Loss::detail));
+                let notices = LossNotices::of(link.greeting(), server, reason);
+                (generation, self.noting(session.session(), (generation, loss), None, notices))
+            }
+            // It is not known which of several clients without a session gets the report, so every answer carries its
+            // generation.
+            OwnerKind::Sessionless(call) => {
+                let (owner, entry) = (&call.place.place().owner, (link.slot(), link.generation()));
+                if !call.keeps_state(link) || !app.generations.lost(owner, server, entry) {
+                    return None;
+                }
+                let (app, owner, server) = (app.clone(), owner.clone(), server.to_owned());
+                let note: AfterWrite =
+                    Box::new(move || app.generations.tell(&owner, &server, entry));
+                (link.generation(), note)
+            }
+        };
+        let reason = link.loss().map(|loss| loss.reason());
+        Some(self.report(asked, generation, reason, Delivery::NotSent).then(Some(then)))
+    }
+
+    /// Returns the answer to a call that failed.
+    pub(super) fn failed(
+        &self,
+        link: &PooledLink,
+        asked: RequestRef<'_>,
+        error: &CallError,
+    ) -> ReplyText {
+        let depends = loss::depends_on_state(asked.method)
+            && !matches!(&self.kind, OwnerKind::Sessionless(call) if call.era == Era::Modern);
+        // A request that does not depend on state does not report the loss; the next one that does will. State behind
+        // a link that the gateway only released may still exist.
+        let loss = error.loss().filter(|it| depends && it.reason() != LossReason::Released);
+        let Some(loss) = loss else {
+            return ReplyText::new(reply::failure(asked, self.era, &error.brief()));
+        };
+        let (server, reason) = (self.server.name(), Some(loss.reason()));
+        let mut generation = link.generation().next();
+        let then = match &self.kind {
+            OwnerKind::Session { session, .. } => {
+                let next = Shared::next(&self.app.life, link);
+                if next.is_some() {
+                    // On a shared link, each session counts its own losses.
+                    generation = session.record().generation.next();
+                }
+                let notices = LossNotices::of(link.greeting(), server, reason);
+                let loss = (generation, Some(loss.clone()));
+                Some(self.noting(session.session(), loss, next, notices))
+            }
+            // Shared state is lost for all its users. The report is recorded for the owner, not for a session.
+            OwnerKind::Sessionless(call) => {
+                let entry = (link.slot(), generation);
+                self.app.generations.tell(&call.place.place().owner, server, entry);
+                None
+            }
+        };
+        self.report(asked, generation, reason, error.delivery()).then(then)
+    }
+
+    fn report(
+        &self,
+        asked: RequestRef<'_>,
+        generation: Generation,
+        reason: Option<LossReason>,
+        delivery: Delivery,
+    ) -> ReplyText {
+        let session = self.session().map(|session| session.id().to_string());
+        let (server, reason) = (self.server.name(), loss::reason(reason));
+        let report = LossReport { server, session, generation, reason, delivery };
+        ReplyText::new(report.answer(asked, self.era))
+    }
+
+    /// Adds a loss to the result that came after it. An error response has no `_meta`, so the next result reports the
+    /// loss.
+    pub(super) fn marked(&self, text: Bytes, generation: Generation) -> ReplyText {
+        let OwnerKind::Session { session, .. } = &self.kind else { return ReplyText::new(text) };
+        let marked = Message::parse(&text).ok().and_then(|answer| {
+            answer.result()?;
+            let state = loss::state(Some(&session.id().to_string()), generation);
+            let mut edits = answer.edit();
+            edits.set(&["result", meta::META, meta::STATE], &state);
+            Some(Bytes::from(edits.apply().ok()?.into_owned()))
+        });
+        let Some(marked) = marked else { return ReplyText::new(text) };
+        let notices =
+            self.found().map(|it| LossNotices::of(it.greeting(), self.server.name(), None));
+        let notices = notices.unwrap_or_default();
+        let then = self.noting(session.session(), (generation, None), None, notices);
+        ReplyText::new(marked).then(Some(then))
+    }
+
+    /// Acknowledges a loss when the answer that reports it is written. `next` is the state behind a shared link after
+    /// the loss.
+    fn noting(
+        &self,
+        session: &Arc<Session>,
+        (generation, loss): (Generation, Option<Loss>),
+        next: Option<Shared>,
+        beside: LossNotices,
+    ) -> AfterWrite {
+        let (app, session) = (self.app.clone(), session.clone());
+        let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
+        Box::new(move || {
+            // Several concurrent calls may report the same loss.
+            let known = session.record().is_loss_acknowledged(server.name(), generation);
+            let first = app.loss_acknowledgements.begin(session.id(), server.name(), generation);
+            if first && !known {
+                let (reason, detail) =
+                    (loss.as_ref().map(Loss::reason), loss.as_ref().map(Loss::detail));
+                let detail = detail.unwrap_or_default();
+                let event = Event::Lost { server: server.name(), reason, generation, detail };
+                app.note(session.id(), event);
+                app.connections.tell_loss(session.id(), server.name(), &beside);
+            }
+            runtime.spawn(async move {
+                // If the store fails, the loss is reported once more, which is harmless.
+                let change = app.sessions.change(&session, |record| {
+                    if let Some(next) = &next {
+                        next.note(record, server.name());
+                    }
+                    record.acknowledge_loss(server.name(), generation);
+                });
+                let _ = change.await;
+                app.loss_acknowledgements.end(session.id(), server.name(), generation);
+            });
+        })
+    }
+}

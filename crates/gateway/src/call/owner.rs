@@ -1,0 +1,270 @@
+//! Owner of a call at one server: a session, or none. It decides the limit of calls and the link.
+
+use std::sync::Arc;
+
+use stayput_core::{ActiveSession, Handle, Origin, Session};
+use stayput_upstream::{
+    Asking, Attachment, Hello, Isolation, LinkOpenError, LinkOwner, PooledLink, Profile, Server,
+    Shared,
+};
+use stayput_wire::Era;
+
+use crate::{
+    auth::call_limit::{At, CallPermit},
+    call::{attachment_sink::RecordSink, era, modern::state, sessionless::Sessionless},
+    catalog::list,
+    identify::{EphemeralSession, RequestContext},
+    observe::{session_extension::SessionExtension, session_stats::SessionStats},
+    reply::{RequestRef, loss},
+    state::AppState,
+};
+
+/// Owner of a call at one server.
+pub(super) struct CallOwner {
+    pub(super) app: Arc<AppState>,
+    pub(super) server: Server,
+    /// Protocol era of the client, which determines the form of errors.
+    pub(super) era: Era,
+    pub(super) kind: OwnerKind,
+}
+
+pub(super) enum OwnerKind {
+    /// Session that does not become idle during the call.
+    Session {
+        session: ActiveSession,
+        /// Whether the state that the client remembers still exists.
+        origin: Origin,
+        /// New handle that the answer returns to the client.
+        given: Option<Handle>,
+        /// Ends a session that exists for this call only. It comes after `session`, so that it is dropped later.
+        _ephemeral: Option<EphemeralSession>,
+    },
+    /// Modern call without a session: on the shared link, or on a temporary one.
+    Sessionless(Box<SessionlessCall>),
+}
+
+/// Call without a session. Resources that were made for it end with it.
+pub(super) struct SessionlessCall {
+    pub(super) place: Sessionless,
+    /// Permit of the call. `None` if the limit is reached.
+    permit: Option<CallPermit>,
+    /// Protocol era of the server. A modern server keeps no state between calls.
+    pub(super) era: Era,
+}
+
+impl SessionlessCall {
+    /// Returns whether the server keeps state behind this link.
+    pub(super) fn keeps_state(&self, link: &PooledLink) -> bool {
+        self.era == Era::Legacy && link.keeps_state()
+    }
+}
+
+impl CallOwner {
+    /// Returns the owner of a modern request that depends on no session: a list, or a request to a shared server.
+    pub(super) fn of_none(
+        context: &RequestContext<'_>,
+        server: &Server,
+        profile: &Profile,
+    ) -> Option<Self> {
+        let (app, era) = (context.app.clone(), profile.way().era());
+        let (isolation, method) = (server.isolation(era), context.asked().method);
+        let is_common = method == "server/discover" || list::is_list(method);
+        if !is_common && isolation != Isolation::Shared {
+            return None;
+        }
+        let place = Sessionless::new(&app, context.owner, isolation == Isolation::PerSession);
+        let listens = era::listens(method);
+        let at = At { owner: context.owner.clone(), server: server.shared_name(), listens };
+        let permit = app.call_limiter.enter(at, app.rules.calls);
+        let kind = OwnerKind::Sessionless(Box::new(SessionlessCall { place, permit, era }));
+        Some(Self { app, server: server.clone(), era: context.era, kind })
+    }
+
+    /// Returns a session as the owner, with the fields of [`SessionChoice`](crate::identify::SessionChoice).
+    pub(super) fn of_session(
+        context: &RequestContext<'_>,
+        server: &Server,
+        session: ActiveSession,
+        (origin, given, fleeting): (Origin, Option<Handle>, bool),
+    ) -> Self {
+        let _ephemeral = fleeting.then(|| EphemeralSession::of(context.app, session.session()));
+        // A lost state is reported before a call is sent that depends on it, though the store may not show that yet.
+        let is_reported = loss::depends_on_state(context.asked().method);
+        let origin = match origin {
+            Origin::Lost(_) if is_reported => Origin::Existing,
+            origin => origin,
+        };
+        let kind = OwnerKind::Session { session, origin, given, _ephemeral };
+        Self { app: context.app.clone(), server: server.clone(), era: context.era, kind }
+    }
+
+    /// Returns an existing session as the owner of a request of the gateway itself.
+    pub(super) fn of_gateway(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> Self {
+        let origin = Origin::Existing;
+        let kind = OwnerKind::Session { session, origin, given: None, _ephemeral: None };
+        Self { app: app.clone(), server: server.clone(), era: Era::Legacy, kind }
+    }
+
+    /// Returns the session, if there is one.
+    pub(super) fn session(&self) -> Option<&Session> {
+        match &self.kind {
+            OwnerKind::Session { session, .. } => Some(session),
+            OwnerKind::Sessionless(_) => None,
+        }
+    }
+
+    /// Returns the new handle that the answer returns to the client.
+    pub(super) fn given(&self) -> Option<&Handle> {
+        match &self.kind {
+            OwnerKind::Session { given, .. } => given.as_ref(),
+            OwnerKind::Sessionless(_) => None,
+        }
+    }
+
+    fn place(&self) -> LinkOwner {
+        match &self.kind {
+            OwnerKind::Session { session, .. } => {
+                LinkOwner::new(session.session().owner().clone(), session.id())
+            }
+            OwnerKind::Sessionless(call) => call.place.place().clone(),
+        }
+    }
+
+    /// Returns the error message if the owner is at its limit of concurrent calls.
+    pub(super) fn over_limit(&self) -> Option<String> {
+        let (limit, server) = (self.app.rules.calls, self.server.name());
+        let busy = match &self.kind {
+            OwnerKind::Session { session, .. } if session.users_at_start() > limit => {
+                format!("this session has {limit} calls in flight")
+            }
+            OwnerKind::Sessionless(call) if call.permit.is_none() => {
+                format!(
+                    "{limit} of your calls to `{server}` are in flight that belong to no session"
+                )
+            }
+            _ => return None,
+        };
+        Some(format!(
+            "Nothing was run: {busy}, which is `limits.calls_per_session`. Wait for one of them to end, and try again \
+             in 1 s."
+        ))
+    }
+
+    /// Returns the link if it exists. Tries the link of the session's previous call first, which nearly always saves
+    /// the lookup.
+    pub(super) fn found(&self) -> Option<PooledLink> {
+        let links = &self.app.links;
+        let session = match &self.kind {
+            OwnerKind::Session { session, .. } => session.session(),
+            OwnerKind::Sessionless(call) => return links.find(&self.server, call.place.place()),
+        };
+        let extension = SessionExtension::of(session);
+        if let Some(link) = extension.and_then(|extension| extension.link(&self.server)) {
+            return Some(link);
+        }
+        let link = links.find_of(&self.server, session.owner(), session.id())?;
+        if let Some(extension) = extension {
+            extension.set_link(&link);
+        }
+        Some(link)
+    }
+
+    /// Opens the link. `hello` is the client information that the server gets. No client is named on a link that
+    /// several share.
+    pub(super) async fn open(&self, hello: Hello) -> Result<PooledLink, String> {
+        let (place, server) = (self.place(), self.app.present(&self.server)?);
+        let asking = match &self.kind {
+            OwnerKind::Session { session, .. } => {
+                self.asking((&server, session), &place, hello).await?
+            }
+            OwnerKind::Sessionless(_) => Asking::default(),
+        };
+        let link = self.app.links.open(&server, &place, &asking).await;
+        link.map_err(|error| self.describe_open_error(&error))
+    }
+
+    /// Returns the reason why there is no link, in words for a client. Details are recorded for the operator.
+    fn describe_open_error(&self, error: &LinkOpenError) -> String {
+        let text = error.to_string();
+        let message = LinkOpenError::without_output(&text);
+        self.note_failure(message.to_owned(), &text[message.len()..]);
+        self.app.describe_open_error(error)
+    }
+
+    pub(super) fn note_failure(&self, message: String, wrote: &str) {
+        if let Some(stats) = self.session().and_then(SessionStats::of) {
+            stats.failed(self.server.shared_name(), message, wrote);
+        }
+    }
+
+    async fn asking(
+        &self,
+        (server, session): (&Server, &ActiveSession),
+        place: &LinkOwner,
+        hello: Hello,
+    ) -> Result<Asking, String> {
+        let record = session.record();
+        let attachment = record.attachments.get(server.name());
+        let attachment = attachment.map(|sealed| Attachment::open(sealed, &self.app.seal));
+        // The stored attachment names the protocol, so the server need not be asked.
+        let way = match &attachment {
+            Some(Ok(attachment)) => attachment.way,
+            _ => {
+                let way = self.app.links.way(server, place).await;
+                way.map_err(|error| self.describe_open_error(&error))?
+            }
+        };
+        if server.isolation(way.era()) != Isolation::PerSession {
+            // A shared link is stored in no session's record.
+            return Ok(Asking { hello, ..Asking::default() });
+        }
+        // An unreadable attachment cannot be resumed, so the state behind it counts as lost.
+        let unreadable = matches!(attachment, Some(Err(_)));
+        let generation = if unreadable { record.generation.next() } else { record.generation };
+        let keeper = RecordSink {
+            app: self.app.clone(),
+            session: session.session().clone(),
+            server: self.server.name().into(),
+        };
+        Ok(Asking { hello, keeper: Some(Arc::new(keeper)), generation })
+    }
+
+    /// Records which state of a shared link the session depends on from now on. If it depended on an earlier state,
+    /// that one is lost and has to be reported.
+    pub(super) async fn depend(
+        &self,
+        link: &PooledLink,
+        asked: RequestRef<'_>,
+    ) -> Result<(), String> {
+        let OwnerKind::Session { session, .. } = &self.kind else { return Ok(()) };
+        let server = self.server.name();
+        let state = Shared::now(&self.app.life, link);
+        let Some(state) = state.filter(|_| loss::depends_on_state(asked.method)) else {
+            return Ok(());
+        };
+        if state.seen_by(&session.record(), server).is_some() {
+            return Ok(());
+        }
+        let change =
+            self.app.sessions.change(session.session(), |record| state.note(record, server));
+        Box::pin(change).await.map_err(|error| error.to_string())
+    }
+
+    /// Returns whether a call that certainly did not run is sent again after a loss. Modern clients get the error.
+    pub(super) fn restarts(&self) -> bool {
+        self.era == Era::Legacy && self.app.restarting.contains(self.server.name())
+    }
+
+    /// Returns the state behind the link as JSON for a modern client, if the server keeps state.
+    pub(super) fn state(&self, link: &PooledLink, method: &str) -> Option<String> {
+        match &self.kind {
+            OwnerKind::Session { session, origin, .. } => {
+                Some(state::told(session.session(), *origin, link.generation()))
+            }
+            OwnerKind::Sessionless(call) => {
+                let keeps = call.keeps_state(link) && loss::depends_on_state(method);
+                keeps.then(|| state::shared(link.generation()))
+            }
+        }
+    }
+}
