@@ -14,7 +14,7 @@
 //! | `target.rs`, `basic.rs` | [`Target`]: a checked URL, and the credentials in it |
 //! | `settings.rs`, `trust.rs`, `proxy.rs` | [`ClientSettings`]: trusted authorities, proxy, timeouts |
 //! | `dial.rs`, `stream.rs` | new connections: TCP, proxy, TLS |
-//! | `plain.rs`, `plain/` | HTTP/1.1 without TLS and proxy; [`Chunks`] also decodes requests in a server |
+//! | `plain.rs`, `plain/` | HTTP/1.1 without TLS and proxy |
 //! | `error.rs` | [`HttpError`]: message, kind, delivery |
 //!
 //! # Limits
@@ -40,7 +40,6 @@ mod trust;
 pub use body::Body;
 pub use client::{Client, Response};
 pub use error::{HttpError, HttpErrorKind, Phase};
-pub use plain::{Chunks, Piece};
 pub use proxy::Proxy;
 pub use request::Request;
 pub use settings::{ClientError, ClientSettings};

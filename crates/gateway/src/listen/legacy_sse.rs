@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
 use stayput_core::{Handle, Owner};
 use stayput_wire::{Batch, Code, Message, MessageKind, header as mcp};
 
@@ -21,10 +21,7 @@ use crate::{
         event_stream::EventStream,
         legacy_clients::{LegacyClient, Progress},
     },
-    listen::{
-        http1::Head,
-        router::{nowhere, only, server},
-    },
+    listen::router::{nowhere, only, server},
     messages::notifications::handle_message,
     reply::{self, Reply, accept::accepts},
     route::{
@@ -62,7 +59,7 @@ impl At {
 pub(super) fn enter(
     app: &Arc<AppState>,
     (at, principal): (At, Principal),
-    head: &Head,
+    head: &Parts,
 ) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
     let (At::Stream(name) | At::Messages(name)) = &at;
     let removed = || app.removed.get(name).map(|name| Target::Server(name.as_str().into()));
@@ -82,7 +79,7 @@ pub(super) fn enter(
 fn open(
     app: &Arc<AppState>,
     (target, principal): (Target, Principal),
-    head: &Head,
+    head: &Parts,
 ) -> Response<Reply> {
     if !accepts(&head.headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
@@ -111,7 +108,7 @@ fn open(
 fn caller(
     app: &Arc<AppState>,
     (target, owner): (&Target, &Owner),
-    head: &Head,
+    head: &Parts,
 ) -> Result<Arc<LegacyClient>, Box<Response<Reply>>> {
     let query = head.uri.query().unwrap_or_default();
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));

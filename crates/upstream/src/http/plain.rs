@@ -30,7 +30,6 @@ use super::{
     request::{Order, Taken},
 };
 use crate::Delivery;
-pub use framing::{Chunks, Piece};
 use line::{Failed, Line, Out};
 use reader::Coming;
 pub(super) use reader::Reader;
