@@ -12,7 +12,7 @@ use tokio::{
 use world::{Gateway, LONG, mark, stdio};
 
 /// Chunked bodies that cannot be parsed. Each ends like a valid chunked body.
-const BROKEN_CHUNKS: [(&str, &[u8]); 33] = [
+const BROKEN_CHUNKS: [(&str, &[u8]); 32] = [
     ("size line ended by LF", b"1\n0\r\n\r\n"),
     ("size with a letter", b"1g\r\n0\r\n\r\n"),
     ("size of 2^64", b"10000000000000000\r\n0\r\n\r\n"),
@@ -39,7 +39,6 @@ const BROKEN_CHUNKS: [(&str, &[u8]); 33] = [
     ("form feed behind a size", b"0\x0c\r\n\r\n"),
     ("NUL behind a size", b"0\0\r\n0\r\n\r\n"),
     ("CR in an extension", b"0;a\rb\r\n\r\n"),
-    ("NUL in an extension", b"0;a\0\r\n\r\n"),
     ("CR in a trailer", b"0\r\nx: a\rb\r\n\r\n"),
     ("NUL in a trailer", b"0\r\nx: \0\r\n\r\n"),
     ("trailer without a colon", b"0\r\nx\r\n\r\n"),
@@ -49,8 +48,7 @@ const BROKEN_CHUNKS: [(&str, &[u8]); 33] = [
 ];
 
 /// Headers that are ambiguous about the end of the body. The body is [`EMPTY_CHUNKS`].
-const AMBIGUOUS_HEADERS: [(&str, &[u8]); 46] = [
-    ("two equal lengths", b"content-length: 5\r\ncontent-length: 5\r\n"),
+const AMBIGUOUS_HEADERS: [(&str, &[u8]); 45] = [
     ("two lengths", b"content-length: 0\r\ncontent-length: 5\r\n"),
     ("two lengths in one header", b"content-length: 5, 5\r\n"),
     ("length with a plus", b"content-length: +5\r\n"),
@@ -96,6 +94,12 @@ const AMBIGUOUS_HEADERS: [(&str, &[u8]); 46] = [
     ("header without a colon", b"x\r\ncontent-length: 5\r\n"),
     ("header without a name", b": y\r\ncontent-length: 5\r\n"),
     ("two hosts", b"host: localhost\r\ncontent-length: 5\r\n"),
+];
+
+/// Framing headers and bodies that are odd, but end at the same place for every reader.
+const ODDITIES: [(&str, &[u8]); 2] = [
+    ("two equal lengths", b"content-length: 5\r\ncontent-length: 5\r\n\r\n0\r\n\r\n"),
+    ("NUL in an extension", b"transfer-encoding: chunked\r\n\r\n0;a\0\r\n\r\n"),
 ];
 
 /// Invalid request lines.
@@ -298,6 +302,74 @@ async fn ambiguous_head_closes_the_connection() {
     for (attack, line) in BROKEN_LINES {
         let framing = b"host: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
         expect_refusal(&mut victim, attack, &[line, framing, EMPTY_CHUNKS]).await;
+    }
+}
+
+/// R062: a request that is odd but not ambiguous is read to the end that every reader sees. The request behind it runs
+/// once, as a request of its own.
+#[tokio::test]
+async fn odd_request_ends_where_every_reader_sees_its_end() {
+    let gateway = Gateway::start(json!({ "test": stdio(&mark("odd-request"), &[]) })).await;
+    let mut victim = Victim::new(&gateway, None).await;
+    for (oddity, framing) in ODDITIES {
+        let bytes = [&attacker(None)[..], framing, &victim.request(), LAST].concat();
+        let all = exchange(&gateway, &bytes).await;
+        let statuses: Vec<_> = all.iter().map(|it| it.status).collect();
+        assert_eq!(statuses, [400, 200, 200], "{oddity}: {all:?}");
+        victim.counted += 1;
+        victim.expect_untouched(oddity).await;
+    }
+}
+
+/// R062: the connection closes behind trailers. Their end is the one thing about which hyper is generous.
+#[tokio::test]
+async fn trailers_close_the_connection() {
+    let gateway = Gateway::start(json!({ "test": stdio(&mark("trailers"), &[]) })).await;
+    let mut victim = Victim::new(&gateway, None).await;
+    let (head, body) = (victim.request(), b"0\r\nx: y\r\n\r\n");
+    let head = String::from_utf8(head).unwrap();
+    let (head, message) = head.split_once("\r\n\r\n").unwrap();
+    let (head, length) = head.rsplit_once("\r\ncontent-length: ").unwrap();
+    let length: usize = length.parse().unwrap();
+    let chunks = format!("{head}\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n{message}\r\n");
+    let all =
+        exchange(&gateway, &[chunks.as_bytes(), body, &victim.request(), LAST].concat()).await;
+    assert_eq!(all.iter().map(|it| it.status).collect::<Vec<_>>(), [200], "{all:?}");
+    assert!(all[0].head.contains("\r\nconnection: close"), "{all:?}");
+    victim.counted += 1;
+    victim.expect_untouched("trailers").await;
+}
+
+/// R062: a refusal says why, also if hyper refuses the head before the gateway sees it, and also behind a request
+/// that was answered.
+#[tokio::test]
+async fn refused_head_is_answered_with_a_sentence() {
+    let gateway = Gateway::start(json!({ "test": stdio(&mark("sentence"), &[]) })).await;
+    let first = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let large = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(70_000));
+    for before in ["", first] {
+        for (status, bad, sentence) in [
+            (400, "GET / HTTP/1.1\r\nx : y\r\n\r\n", "could be read in two ways"),
+            (400, "GET / HTTP/1.1\nhost: localhost\r\n\r\n", "could be read in two ways"),
+            (431, &large, "`limits.headers`"),
+        ] {
+            let mut all = Vec::new();
+            let mut socket = connect(&gateway).await;
+            if !before.is_empty() {
+                socket.write_all(before.as_bytes()).await.unwrap();
+                let mut ok = [0; 15];
+                tokio::time::timeout(LONG, socket.read_exact(&mut ok)).await.unwrap().unwrap();
+                all.extend_from_slice(&ok);
+            }
+            socket.write_all(bad.as_bytes()).await.unwrap();
+            let read = tokio::time::timeout(LONG, socket.read_to_end(&mut all)).await;
+            read.unwrap().unwrap();
+            let all = responses(&String::from_utf8(all).unwrap());
+            let last = all.last().unwrap();
+            assert_eq!((all.len(), last.status), (1 + usize::from(!before.is_empty()), status));
+            let body: Value = serde_json::from_str(&last.body).unwrap();
+            assert!(body["error"]["message"].as_str().unwrap().contains(sentence), "{body}");
+        }
     }
 }
 

@@ -45,7 +45,6 @@ pub use body::Body;
 pub use client::{Client, Response};
 pub use delivery::Delivery;
 pub use error::{ClientError, HttpError, HttpErrorKind, Phase};
-pub use plain::{Chunks, Piece};
 pub use proxy::Proxy;
 pub use request::Request;
 pub use settings::ClientSettings;

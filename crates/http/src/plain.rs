@@ -34,7 +34,6 @@ use super::{
 };
 use crate::Delivery;
 
-pub use framing::{Chunks, Piece};
 pub(super) use reader::{MAX_RESERVED, Reader};
 
 /// HTTP/1.1 client whose clones share their connections.

@@ -11,8 +11,5 @@ pub(crate) static SESSION_ID: HeaderName = HeaderName::from_static(mcp::SESSION_
 /// Protocol version.
 pub(crate) static PROTOCOL_VERSION: HeaderName = HeaderName::from_static(mcp::PROTOCOL_VERSION);
 
-/// Method, repeated in a header.
-pub(crate) static METHOD: HeaderName = HeaderName::from_static(mcp::METHOD);
-
 /// Names a session.
 pub(crate) static STAYPUT_SESSION: HeaderName = HeaderName::from_static(mcp::STAYPUT_SESSION);

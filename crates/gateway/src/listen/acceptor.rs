@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{listen::http1, state::AppState};
+use crate::{listen::http, state::AppState};
 
 /// Number of connections that are refused with an answer at the same time. Any further connection is closed without
 /// an answer.
@@ -85,7 +85,7 @@ impl Acceptor {
             let stop = async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
-            http1::serve(app, socket, stop).await;
+            http::serve_tcp(app, socket, stop).await;
             drop(place);
         });
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
 use stayput_core::{Handle, Owner};
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, header as mcp};
 
@@ -24,7 +24,6 @@ use crate::{
     identify::RequestContext,
     listen::{
         batch,
-        http1::Head,
         router::{Step, What, nowhere, only, server},
     },
     messages::notifications::handle_message,
@@ -57,7 +56,7 @@ impl At {
 }
 
 /// Routes a request of this transport.
-pub(super) fn enter(app: &Arc<AppState>, (at, principal): (At, Principal), head: &Head) -> Step {
+pub(super) fn enter(app: &Arc<AppState>, (at, principal): (At, Principal), head: &Parts) -> Step {
     let (At::Stream(name) | At::Messages(name)) = &at;
     let removed = || app.removed.get(name).map(|name| Target::Server(name.as_str().into()));
     // A client of a removed server may still post, to learn that the server is gone. New streams are refused.
@@ -84,7 +83,7 @@ pub(super) fn enter(app: &Arc<AppState>, (at, principal): (At, Principal), head:
 fn open(
     app: &Arc<AppState>,
     (target, principal): (Target, Principal),
-    head: &Head,
+    head: &Parts,
 ) -> Response<Reply> {
     if !accepts(&head.headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
@@ -113,7 +112,7 @@ fn open(
 fn caller(
     app: &Arc<AppState>,
     (target, owner): (&Target, &Owner),
-    head: &Head,
+    head: &Parts,
 ) -> Option<Arc<LegacyClient>> {
     let query = head.uri.query().unwrap_or_default();
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));

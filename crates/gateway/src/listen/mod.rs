@@ -3,7 +3,7 @@
 pub(crate) mod acceptor;
 pub(crate) mod access;
 mod batch;
-mod http1;
+mod http;
 pub(crate) mod legacy_sse;
 pub(crate) mod lines;
 mod local_http;

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use stayput_wire::{Code, header as mcp};
 
 use super::post;
@@ -16,7 +16,7 @@ use crate::{
     identify::{cookie, header_names, path},
     listen::{
         access,
-        http1::{Head, NoBody, SLOWEST},
+        http::{BodyError, SLOWEST},
         legacy_sse, well_known,
     },
     messages::listen_stream,
@@ -90,7 +90,7 @@ impl Wants {
 }
 
 /// Routes a request by its head.
-pub(super) async fn enter(app: &Arc<AppState>, whence: Whence, head: &Head) -> Step {
+pub(super) async fn enter(app: &Arc<AppState>, whence: Whence, head: &Parts) -> Step {
     if let Some(health) = health(app, head.uri.path()) {
         return health.into();
     }
@@ -115,7 +115,7 @@ fn health(app: &AppState, path: &str) -> Option<Response<Reply>> {
 }
 
 /// Authenticates a request and routes it to its target. A request without a body is answered here.
-async fn let_in(app: &Arc<AppState>, whence: Whence, head: &Head) -> Step {
+async fn let_in(app: &Arc<AppState>, whence: Whence, head: &Parts) -> Step {
     let path = head.uri.path();
     let principal = match whence {
         Whence::Address(from) => {
@@ -145,7 +145,7 @@ async fn let_in(app: &Arc<AppState>, whence: Whence, head: &Head) -> Step {
 async fn authenticate(
     app: &Arc<AppState>,
     from: IpAddr,
-    head: &Head,
+    head: &Parts,
 ) -> Result<Principal, Response<Reply>> {
     let principal = match app.owners.principal(from, &head.headers).await {
         Ok(principal) => principal,
@@ -158,8 +158,8 @@ async fn authenticate(
 }
 
 /// Routes an authenticated request.
-async fn inside(app: &Arc<AppState>, principal: &Principal, head: &Head) -> Step {
-    let Head { method, uri, headers, .. } = head;
+async fn inside(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Step {
+    let Parts { method, uri, headers, .. } = head;
     let path = uri.path();
     if path == "/metrics" {
         return reply::metrics(app.metrics_page()).into();
@@ -204,13 +204,13 @@ pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Resp
 }
 
 /// Refuses a request whose body could not be read.
-pub(super) fn unread(app: &AppState, why: &NoBody, limit: usize) -> Response<Reply> {
+pub(super) fn unread(app: &AppState, why: &BodyError, limit: usize) -> Response<Reply> {
     let (status, sentence) = match why {
-        NoBody::TooLarge => {
+        BodyError::TooLarge => {
             let sentence = format!("the body has more than {limit} bytes, which is `limits.body`");
             (StatusCode::PAYLOAD_TOO_LARGE, sentence)
         }
-        NoBody::Late => {
+        BodyError::Late => {
             let sentence = format!(
                 "nothing more of the body came for {} s, or it came slower than {} KiB/s; send the whole request at \
                  once",
@@ -219,7 +219,7 @@ pub(super) fn unread(app: &AppState, why: &NoBody, limit: usize) -> Response<Rep
             );
             (StatusCode::REQUEST_TIMEOUT, sentence)
         }
-        NoBody::Broken | NoBody::Gone => {
+        BodyError::Broken | BodyError::Gone => {
             let sentence = "the body is not in chunks, though Transfer-Encoding says so";
             (StatusCode::BAD_REQUEST, sentence.to_owned())
         }
@@ -278,7 +278,7 @@ pub(super) fn server(app: &AppState, name: &str) -> Option<Target> {
 }
 
 /// Counts a request whose status is a refusal.
-fn count_refusal(app: &AppState, status: StatusCode) {
+pub(super) fn count_refusal(app: &AppState, status: StatusCode) {
     let why = match status {
         StatusCode::BAD_REQUEST => "malformed",
         StatusCode::UNAUTHORIZED => "unauthorized",
@@ -297,7 +297,7 @@ fn count_refusal(app: &AppState, status: StatusCode) {
 
 /// Refuses a foreign `Host` or `Origin`. Without this check, a web page in a browser on this machine could reach the
 /// gateway through a domain name of its own (DNS rebinding).
-fn foreign(rules: &RequestRules, head: &Head) -> Option<Response<Reply>> {
+fn foreign(rules: &RequestRules, head: &Parts) -> Option<Response<Reply>> {
     fn text(value: &HeaderValue) -> &str {
         value.to_str().unwrap_or("?")
     }
@@ -312,8 +312,9 @@ fn foreign(rules: &RequestRules, head: &Head) -> Option<Response<Reply>> {
     }
     let allowed = |origin: &HeaderValue| {
         let origin = text(origin);
-        let of = origin.split_once("://").map_or(origin, |(_, host)| host);
-        is_local(of) || rules.allowed_origins.iter().any(|allowed| allowed == origin)
+        let mut schemes = ["http://", "https://"].iter();
+        let host = schemes.find_map(|scheme| origin.strip_prefix(scheme));
+        host.is_some_and(is_local) || rules.allowed_origins.iter().any(|allowed| allowed == origin)
     };
     (!head.headers.get_all(header::ORIGIN).iter().all(allowed)).then(|| {
         let sentence = "this Origin is not allowed; add it to `allowed_origins`";
@@ -324,8 +325,9 @@ fn foreign(rules: &RequestRules, head: &Head) -> Option<Response<Reply>> {
 fn is_local(host: &str) -> bool {
     let names = ["localhost", "127.0.0.1", "[::1]"];
     let Some(rest) = names.iter().find_map(|name| host.strip_prefix(name)) else { return false };
-    // The rest may only be a port.
-    rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+    // The rest may only be a port. Numbers are parsed with a sign, too, but a port has none.
+    let is_port = |port: &str| !port.starts_with('+') && port.parse::<u16>().is_ok();
+    rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port)
 }
 
 /// Returns a server that the last reload removed. Clients that are still connected to it get an explanation.

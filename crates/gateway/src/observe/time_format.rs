@@ -1,7 +1,5 @@
 //! Formats of timestamps.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use stayput_core::Timestamp;
 
 /// Formats a timestamp by RFC 3339, in UTC and to the second.
@@ -14,11 +12,6 @@ pub(crate) fn precise(at: Timestamp) -> String {
     format!("{:.3}", date(at))
 }
 
-/// Formats a timestamp as an HTTP date (RFC 9110, section 5.6.7).
-pub(crate) fn http(at: Timestamp) -> String {
-    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at.as_millis()))
-}
-
 /// Converts a timestamp to a date. A time after the year 9999 becomes the last date that can be written.
 fn date(at: Timestamp) -> jiff::Timestamp {
     let millis = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
@@ -28,17 +21,6 @@ fn date(at: Timestamp) -> jiff::Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn http_dates_follow_rfc_9110() {
-        for (seconds, said) in [
-            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
-            (1_709_251_199, "Thu, 29 Feb 2024 23:59:59 GMT"),
-        ] {
-            assert_eq!(http(Timestamp::from_millis(seconds * 1_000)), said);
-        }
-    }
 
     #[test]
     fn timestamps_follow_rfc_3339() {

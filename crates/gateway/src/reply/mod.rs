@@ -112,16 +112,6 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
     StatusCode::from_u16(code.http_status(Era::Modern)).unwrap_or_default()
 }
 
-impl Reply {
-    /// Ready when the client of a stream has lost access.
-    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self {
-            Self::Guarded(guarded) => guarded.access.poll_lost(cx),
-            _ => Poll::Pending,
-        }
-    }
-}
-
 impl Body for Reply {
     type Data = Bytes;
     type Error = Infallible;

@@ -24,7 +24,7 @@ pub(super) enum Framing {
 
 /// Decoder of a chunked body. Input that can be read in two ways is refused.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Chunks(Chunk);
+pub(super) struct Chunks(Chunk);
 
 /// Next element of a chunked body.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ enum Chunk {
 
 /// Result of one step of decoding.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece {
+pub(super) enum Piece {
     /// Part of the body.
     Data(Bytes),
     /// More input is needed.
@@ -80,7 +80,7 @@ impl Chunks {
     /// # Errors
     /// If the input is not chunked. Every later call fails, too: no byte after an error is part of a body or of
     /// a message.
-    pub fn next(&mut self, came: &mut BytesMut) -> io::Result<Piece> {
+    fn next(&mut self, came: &mut BytesMut) -> io::Result<Piece> {
         loop {
             match self.0.next(came) {
                 Ok(Some(piece)) => return Ok(piece),

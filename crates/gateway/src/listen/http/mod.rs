@@ -1,0 +1,134 @@
+//! HTTP/1.1 server for clients, over TCP, TLS or the Unix socket in the data folder.
+//!
+//! Each connection is one task, in which hyper reads requests and writes responses. Around hyper are the promises
+//! that it does not make: time limits for each action of the client, a limit of the body, authentication before the
+//! body is read, a sentence in each refusal, and the end of a stream whose client loses access.
+//!
+//! | file | content |
+//! |---|---|
+//! | `socket.rs` | bytes between hyper and the socket: time limits, refusals of malformed heads, lingering close |
+//! | `line_breaks.rs` | refusal of line feeds without a carriage return |
+//! | `state.rs`, `deadline.rs` | state that hyper's parts of a connection share, and its timer |
+//! | `request.rs`, `body.rs` | one request and its body |
+//! | `answer.rs` | body of a response |
+
+mod answer;
+mod body;
+mod deadline;
+mod line_breaks;
+mod request;
+mod socket;
+mod state;
+
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::StatusCode;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+
+pub(super) use self::body::{BodyError, SLOWEST};
+use self::{socket::Socket, state::ConnState};
+use crate::{
+    listen::{
+        router::{Whence, count_refusal},
+        workers,
+    },
+    state::AppState,
+};
+
+/// Time that an idle connection is kept open for the next request.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// Smallest buffer that hyper can work with.
+const SMALLEST_BUFFER: usize = 8 << 10;
+
+/// Serves one TCP connection until it ends, or until `stop`.
+pub(super) async fn serve_tcp(
+    app: Arc<AppState>,
+    socket: TcpStream,
+    stop: impl Future<Output = ()>,
+) {
+    let Ok(from) = socket.peer_addr() else { return };
+    // Send small responses at once.
+    let _ = socket.set_nodelay(true);
+    serve(app, (socket, Whence::Address(from.ip())), stop).await;
+}
+
+/// Serves one connection until the client disconnects or until `stop`.
+pub(super) async fn serve(
+    app: Arc<AppState>,
+    (socket, whence): (impl AsyncRead + AsyncWrite + Unpin, Whence),
+    stop: impl Future<Output = ()>,
+) {
+    let app = workers::own(&app);
+    let header_limit = app.rules.header_limit;
+    let state = Arc::new(ConnState::new(app.clone()));
+    let io = TokioIo::new(Socket::new(socket, state.clone(), header_limit));
+    let service = {
+        let state = state.clone();
+        service_fn(move |request| {
+            state.begin_request();
+            request::respond(state.clone(), whence, request)
+        })
+    };
+    let mut server = http1::Builder::new();
+    // The socket has one timer for all time limits. hyper would set a new one for each head.
+    server.header_read_timeout(None).max_header_size(header_limit);
+    server.max_buf_size(header_limit.max(SMALLEST_BUFFER));
+    let mut http = pin!(server.serve_connection(io, service));
+    let mut stop = Stop { app: &app, stop: pin!(stop), known: false };
+    let mut stopping = false;
+    let served = poll_fn(|cx| {
+        if !stopping && stop.is_due(cx) {
+            stopping = true;
+            http.as_mut().graceful_shutdown();
+        }
+        loop {
+            let is_lost = state.poll_lost(cx).is_ready();
+            let served = http.as_mut().poll(cx);
+            if served.is_ready() {
+                return served;
+            }
+            // A client that has lost access gets no time to read the rest of its stream.
+            if is_lost && state.is_writing() {
+                return Poll::Ready(Ok(()));
+            }
+            if is_lost || state.poll_lost(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    });
+    match served.await {
+        Err(error) if error.is_parse_too_large() => {
+            count_refusal(&app, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        }
+        Err(error) if error.is_parse() => count_refusal(&app, StatusCode::BAD_REQUEST),
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// Shutdown signal, after which no further request is served.
+struct Stop<'a, S> {
+    app: &'a AppState,
+    stop: Pin<&'a mut S>,
+    /// Whether the waker is registered. After that, the future is not polled again until the gateway stops, because
+    /// all connections share it.
+    known: bool,
+}
+
+impl<S: Future<Output = ()>> Stop<'_, S> {
+    fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
+        let polls = !std::mem::replace(&mut self.known, true) || self.app.health.is_stopping();
+        polls && self.stop.as_mut().poll(cx).is_ready()
+    }
+}

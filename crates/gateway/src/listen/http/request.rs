@@ -1,0 +1,112 @@
+//! One request: its head is checked and authenticated, then its body is read, then it is answered.
+
+use std::{fmt, pin::pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::{
+    answer::Answer,
+    body::{BodyError, RequestBody},
+    state::ConnState,
+};
+use crate::{
+    listen::router::{Step, Whence, enter, refuse, unread},
+    reply::Reply,
+    state::AppState,
+};
+
+/// Longest path and query, in bytes.
+const MAX_TARGET: usize = 16 << 10;
+
+/// Time to send a body after which the head is authenticated again: access may have ended meanwhile.
+const RECHECK_AFTER: Duration = Duration::from_secs(1);
+
+/// Error of a request whose client disconnected. It ends the connection without a response.
+#[derive(Debug)]
+pub(super) struct Disconnected;
+
+impl fmt::Display for Disconnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the client disconnected")
+    }
+}
+
+impl std::error::Error for Disconnected {}
+
+/// Answers a request. hyper drops this future when the client disconnects.
+pub(super) async fn respond(
+    state: Arc<ConnState>,
+    whence: Whence,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Disconnected> {
+    let (head, incoming) = request.into_parts();
+    let app = state.current_app();
+    if let Err((status, sentence)) = check(&head) {
+        return Ok(Answer::prepare(refuse(&app, status, sentence), state, false));
+    }
+    let mut body = RequestBody::new(&head, incoming);
+    let response = take(&app, whence, &state, (&head, &mut body)).await?;
+    let keeps = body.skip(&state).await;
+    if keeps {
+        state.mark_read();
+    }
+    Ok(Answer::prepare(response, state, keeps))
+}
+
+/// Refuses a head that a proxy in front of the gateway may read differently (request smuggling), where hyper does not.
+fn check(head: &Parts) -> Result<(), (StatusCode, &'static str)> {
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    if target > MAX_TARGET {
+        let sentence = "the path has more than 16384 bytes, which is the limit";
+        return Err((StatusCode::URI_TOO_LONG, sentence));
+    }
+    if head.headers.get_all(header::HOST).iter().nth(1).is_some() {
+        return Err((StatusCode::BAD_REQUEST, "there is more than one Host"));
+    }
+    let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = codings.next().is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    if !is_chunked || codings.next().is_some() {
+        return Err((StatusCode::BAD_REQUEST, "the only Transfer-Encoding is `chunked`, once"));
+    }
+    Ok(())
+}
+
+async fn take(
+    app: &Arc<AppState>,
+    whence: Whence,
+    state: &ConnState,
+    (head, body): (&Parts, &mut RequestBody),
+) -> Result<Response<Reply>, Disconnected> {
+    // Both futures are pinned here, because they are large and would be copied.
+    let wants = match pin!(enter(app, whence, head)).await {
+        Step::Answer(response) => return Ok(*response),
+        Step::Body(wants) => wants,
+    };
+    let (limit, begin) = (app.rules.body_limit, Instant::now());
+    match body.collect(state, (limit, app.rules.stall)).await {
+        Ok(body) if app.newer().is_some() || begin.elapsed() > RECHECK_AFTER => {
+            // Boxed because it is rare.
+            Ok(Box::pin(take_late(app, whence, (head, body))).await)
+        }
+        Ok(body) => Ok(pin!(wants.take(app, &head.headers, body)).await),
+        Err(BodyError::Gone) => Err(Disconnected),
+        Err(why) => Ok(unread(app, &why, limit)),
+    }
+}
+
+/// Answers a request whose body came slowly, or during a reload. Its head is authenticated and routed again, because the
+/// client may have lost access since.
+async fn take_late(
+    app: &Arc<AppState>,
+    whence: Whence,
+    (head, body): (&Parts, Bytes),
+) -> Response<Reply> {
+    let app = app.now();
+    match enter(&app, whence, head).await {
+        Step::Answer(response) => *response,
+        Step::Body(wants) => wants.take(&app, &head.headers, body).await,
+    }
+}

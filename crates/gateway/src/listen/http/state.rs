@@ -1,0 +1,134 @@
+//! State that the socket, the requests and the responses of one connection share. hyper owns each of them.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use super::{IDLE, deadline::Deadline};
+use crate::{listen::workers, reply::Access, state::AppState};
+
+/// State of one connection. All of it is used by one task, so no lock is ever waited for.
+pub(super) struct ConnState {
+    /// Twice the number of answered requests, plus one while a request is in progress.
+    turn: AtomicU64,
+    /// Whether the request was read to its end, so that the connection can be closed without losing the response.
+    is_read: AtomicBool,
+    /// Whether the client takes no more bytes at the moment.
+    is_blocked: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    /// Application state of the current request.
+    app: Arc<AppState>,
+    deadline: Deadline,
+    /// Access of the client to the stream that is being written.
+    access: Option<Box<dyn Access>>,
+    /// Whether the client has lost the access.
+    is_lost: bool,
+}
+
+impl ConnState {
+    /// Creates the state of a new connection, whose first request has to begin within the stall time.
+    pub(super) fn new(app: Arc<AppState>) -> Self {
+        let deadline = Deadline::new(app.rules.stall);
+        let inner = Inner { app, deadline, access: None, is_lost: false };
+        Self {
+            turn: AtomicU64::new(0),
+            is_read: AtomicBool::new(true),
+            is_blocked: AtomicBool::new(false),
+            inner: Mutex::new(inner),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the application state for the next request.
+    pub(super) fn current_app(&self) -> Arc<AppState> {
+        let mut inner = self.inner();
+        if let Some(newer) = inner.app.newer() {
+            inner.app = workers::own(&newer);
+        }
+        inner.app.clone()
+    }
+
+    /// Returns a number that changes when a request begins and when its response was taken by hyper.
+    pub(super) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
+    /// Whether no request is in progress in this turn.
+    pub(super) fn is_between(turn: u64) -> bool {
+        turn.is_multiple_of(2)
+    }
+
+    /// Marks the beginning of a request.
+    pub(super) fn begin_request(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
+        self.is_read.store(false, Ordering::Relaxed);
+    }
+
+    /// Marks that the response was taken by hyper; what is not yet written is in its buffer.
+    pub(super) fn end_request(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut inner = self.inner();
+        (inner.access, inner.is_lost) = (None, false);
+        inner.deadline.set(IDLE);
+    }
+
+    /// Marks that the request was read to its end.
+    pub(super) fn mark_read(&self) {
+        self.is_read.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the last request was read to its end.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the client takes no more bytes. Returns the previous note.
+    pub(super) fn set_blocked(&self, is_blocked: bool) -> bool {
+        self.is_blocked.swap(is_blocked, Ordering::Relaxed)
+    }
+
+    /// Whether a response is still being written.
+    pub(super) fn is_writing(&self) -> bool {
+        !Self::is_between(self.turn()) || self.is_blocked.load(Ordering::Relaxed)
+    }
+
+    /// Sets the deadline of the client's next action.
+    pub(super) fn give(&self, time: Duration) {
+        self.inner().deadline.set(time);
+    }
+
+    /// Ready when the deadline has passed.
+    pub(super) fn poll_late(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner().deadline.poll(cx)
+    }
+
+    /// Sets the access to the stream of the response.
+    pub(super) fn watch(&self, access: Box<dyn Access>) {
+        self.inner().access = Some(access);
+    }
+
+    /// Ready when the client has lost access to its stream.
+    pub(super) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.inner();
+        let Some(access) = &mut inner.access else { return Poll::Pending };
+        ready!(access.poll_lost(cx));
+        inner.is_lost = true;
+        Poll::Ready(())
+    }
+
+    /// Whether the client has lost access to its stream.
+    pub(super) fn is_lost(&self) -> bool {
+        self.inner().is_lost
+    }
+}
