@@ -14,6 +14,7 @@ use stayput_core::{
     Agent, Clock as _, Expiry, Holder, MemoryStore, Owner, SessionId, SessionLimits, Sessions,
     Settings, Store, SystemClock,
 };
+use stayput_engine::Engine;
 use stayput_process::{Processes, WardenCommand};
 use stayput_upstream::{
     Folders, Limits, LinkSettings, Links, Options, PerOwner, SealKey, Server, Transport,
@@ -166,15 +167,17 @@ impl Builder {
         let (thread, (resources, seal)) =
             HubThread::start(runtime, async move |handle| self.open(handle).await)
                 .map_err(|StartError(error)| error)?;
-        let instance_id = SessionId::generate(SystemClock.now()).to_string();
+        // Unique across processes.
+        let incarnation = SessionId::generate(SystemClock.now()).to_string();
+        let (sessions, links) = (resources.sessions.clone(), resources.links.clone());
+        let engine = Engine::new(sessions, links, seal, &incarnation);
         let inner = Arc::new(HubInner {
             id: NEXT_HUB_ID.fetch_add(1, Ordering::Relaxed),
             owner: resources.owner.clone(),
             sessions: resources.sessions.clone(),
             links: resources.links.clone(),
             resources,
-            seal,
-            instance_id,
+            engine,
             servers,
             warnings,
             handlers,

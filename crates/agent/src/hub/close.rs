@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{EndReason, Owner, Session, SessionId, SessionOpenError, Sessions};
+use stayput_core::{Owner, Session, SessionId, SessionOpenError, Sessions};
 use stayput_upstream::Links;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -93,17 +93,13 @@ impl HubResources {
 impl HubInner {
     /// Writes back last-used times and closes the links of sessions that expired. Called periodically.
     pub(crate) async fn maintain(&self) {
-        let HubResources { sessions, links, .. } = &self.resources;
-        let _ = sessions.write_back().await;
-        for record in sessions.sweep().await.ended {
-            // A session that was closed on purpose has sent its event already.
-            if record.ended.is_none_or(|ended| ended.reason != EndReason::Closed) {
-                self.send_ended(record.id);
+        for swept in self.engine.sweep().await {
+            let id = swept.record.id;
+            if swept.unreported_reason().is_some() {
+                self.send_ended(id);
             }
-            // A session that was revived meanwhile has a higher incarnation: its links stay.
-            let held = sessions.get_held(record.id);
-            if held.is_none_or(|it| it.record().incarnation == record.incarnation) {
-                let _ = links.end(record.id).await;
+            if !swept.is_revived {
+                let _ = self.links.end(id).await;
             }
         }
     }

@@ -18,7 +18,8 @@ use std::{
 };
 
 use stayput_core::{Agent, Clock, Owner, SessionId, Sessions, SystemClock, Timestamp};
-use stayput_upstream::{LinkOwner, Links, SealKey};
+use stayput_engine::Engine;
+use stayput_upstream::{LinkOwner, Links};
 use tokio::sync::broadcast;
 
 use crate::{
@@ -58,9 +59,8 @@ pub(crate) struct HubInner {
     pub(crate) links: Links,
     /// The same sessions and links, together with the way to close them.
     pub(crate) resources: HubResources,
-    pub(crate) seal: SealKey,
-    /// Random id of this hub, unique across processes.
-    pub(crate) instance_id: String,
+    /// The same sessions and links, joined.
+    pub(crate) engine: Engine,
     pub(crate) servers: Servers,
     pub(crate) warnings: Vec<String>,
     pub(crate) handlers: Arc<Handlers>,

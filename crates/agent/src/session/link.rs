@@ -3,16 +3,11 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use stayput_core::{ActiveSession, Generation};
-use stayput_upstream::{
-    Asking, Attachment, CallError, Delivery, Isolation, LinkOwner, LossReason, PooledLink, Shared,
-    Way,
-};
+use stayput_engine::NextState;
+use stayput_upstream::{CallError, Delivery, LinkOwner, LossReason, PooledLink};
 use stayput_wire::Era;
 
-use super::{
-    attachment_sink::RecordAttachmentSink,
-    scope::{ServerRule, TaskScope},
-};
+use super::scope::{ServerRule, TaskScope};
 use crate::{
     Error, Event, Hub, StateLost,
     hub::{HubInner, HubServer},
@@ -43,12 +38,11 @@ struct PendingLoss {
 
 /// Loss to report.
 struct Loss {
-    generation: Generation,
     whole_session: bool,
     reason: Option<LossReason>,
     delivery: Delivery,
-    /// New state behind a link that several sessions share.
-    next: Option<Shared>,
+    /// State that follows.
+    next: NextState,
 }
 
 impl SessionLink {
@@ -104,10 +98,11 @@ impl SessionLink {
             return Ok(link);
         }
         let place = self.place();
+        let client = self.scope.guard.handlers().hello();
+        let opening =
+            self.hub.engine.open_link((self.session.session(), &place), &self.entry.server, client);
         let failed = |source| Error::ServerFailed { server: self.local_name.clone(), source };
-        let options = self.open_options(&place).await.map_err(failed)?;
-        let opened = self.hub.links.open(&self.entry.server, &place, &options).await;
-        let link = opened.map_err(failed)?;
+        let link = opening.await.map_err(failed)?;
         self.announce(&link);
         Ok(link)
     }
@@ -130,52 +125,13 @@ impl SessionLink {
         }
     }
 
-    async fn open_options(
-        &self,
-        place: &LinkOwner,
-    ) -> Result<Asking, Arc<stayput_upstream::LinkOpenError>> {
-        let hello = self.scope.guard.handlers().hello();
-        let server = &self.entry.server;
-        let record = self.session.record();
-        let sealed = record.attachments.get(server.name());
-        let attachment = sealed.map(|sealed| Attachment::open(sealed, &self.hub.seal));
-        // An attachment holds the protocol version, so the server need not be asked for it.
-        let way: Way = match &attachment {
-            Some(Ok(attachment)) => attachment.way,
-            _ => self.hub.links.way(server, place).await?,
-        };
-        if server.isolation(way.era()) != Isolation::PerSession {
-            // The link belongs to several sessions, so it is stored in none of their records.
-            return Ok(Asking { hello, ..Asking::default() });
-        }
-        if self.branch != 0 {
-            // The link ends with its sub-agent, so it is never resumed.
-            return Ok(Asking { hello, keeper: None, generation: record.generation });
-        }
-        // The state behind an attachment that cannot be opened is lost, so the generation is raised.
-        let unreadable = matches!(attachment, Some(Err(_)));
-        let generation = if unreadable { record.generation.next() } else { record.generation };
-        let sink = RecordAttachmentSink {
-            hub: Arc::downgrade(&self.hub),
-            session: self.session.session().clone(),
-            server: self.entry.name.clone(),
-        };
-        Ok(Asking { hello, keeper: Some(Arc::new(sink)), generation })
-    }
-
     /// Generation of the link as this session counts it. On a shared link each session counts its own losses, from
     /// its first use on.
     async fn generation(&self, link: &PooledLink) -> Result<Generation, Error> {
-        let Some(shared) = Shared::now(&self.hub.instance_id, link) else {
-            return Ok(link.generation());
-        };
-        let name = &*self.entry.name;
-        if let Some(generation) = shared.seen_by(&self.session.record(), name) {
-            return Ok(generation);
-        }
-        let session = self.session.session();
-        self.hub.sessions.change(session, |record| shared.note(record, name)).await?;
-        Ok(shared.seen_by(&session.record(), name).unwrap_or_default())
+        let engine = &self.hub.engine;
+        let shared =
+            engine.note_shared_state(self.session.session(), &self.entry.name, link).await?;
+        Ok(shared.unwrap_or(link.generation()))
     }
 
     /// Branch on this link. A shared link has no branches.
@@ -202,13 +158,15 @@ impl SessionLink {
         let whole_session = pending.is_some_and(|pending| pending.whole_session);
         let reason = link.loss().map(|loss| loss.reason());
         let delivery = Delivery::NotSent;
-        let loss = Loss { generation: latest, whole_session, reason, delivery, next: None };
+        let next = NextState::own(latest);
+        let loss = Loss { whole_session, reason, delivery, next };
         Ok(Some(self.report(loss, branch).await))
     }
 
     /// Sends the event of a loss, once, and acknowledges the loss in the record.
     async fn report(&self, loss: Loss, branch: u64) -> StateLost {
-        let Loss { generation, whole_session, reason, delivery, next } = loss;
+        let Loss { whole_session, reason, delivery, next } = loss;
+        let generation = next.generation;
         let name = &self.entry.name;
         let reason = match reason {
             Some(reason) if !whole_session => reason.as_str(),
@@ -226,14 +184,10 @@ impl SessionLink {
             self.hub.send_event(Event::Lost { session, server, generation, reason });
         }
         if branch == 0 {
-            let change = self.hub.sessions.change(self.session.session(), |record| {
-                if let Some(next) = &next {
-                    next.note(record, name);
-                }
-                record.acknowledge_loss(name, generation);
-            });
+            let acknowledging =
+                self.hub.engine.acknowledge_loss(self.session.session(), name, &next);
             // If this fails, the loss is reported once more, which does no harm.
-            let _ = change.await;
+            let _ = acknowledging.await;
         }
         StateLost { server, generation, delivery, reason }
     }
@@ -244,18 +198,10 @@ impl SessionLink {
             // The state behind a released link can still exist.
             Some(loss) if loss.reason() != LossReason::Released => {
                 let (name, branch) = (&self.entry.name, self.branch_on(link));
-                let next = Shared::next(&self.hub.instance_id, link);
-                let generation = match &next {
-                    Some(next) => {
-                        let record = self.session.record();
-                        let known = next.seen_by(&record, name);
-                        known.unwrap_or_else(|| record.generation.next())
-                    }
-                    None => link.generation().next(),
-                };
-                self.scope.generations.record(name, branch, generation);
+                let next = self.hub.engine.state_after_loss(self.session.session(), name, link);
+                self.scope.generations.record(name, branch, next.generation);
                 let (reason, delivery) = (Some(loss.reason()), error.delivery());
-                let loss = Loss { generation, whole_session: false, reason, delivery, next };
+                let loss = Loss { whole_session: false, reason, delivery, next };
                 Error::StateLost(self.report(loss, branch).await)
             }
             _ => Error::CallFailed { server: self.local_name.clone(), source: error },

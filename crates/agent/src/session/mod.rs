@@ -1,6 +1,5 @@
 //! Sessions of a hub: opening, scopes, runs, links, tickets.
 
-mod attachment_sink;
 mod guard;
 mod link;
 mod list_cache;

@@ -128,7 +128,7 @@ impl Session {
         let hub = self.hub().inner.clone();
         let leaving = async {
             let session = self.guard.acquire().await?;
-            let body = TicketBody::new(&session.record(), &hub.seal)?;
+            let body = TicketBody::new(&session.record(), hub.engine.seal())?;
             let ticket = serde_json::to_string(&body).map_err(Error::invalid)?;
             hub.links.release(self.id()).await;
             let ended = session.session().clone();
@@ -152,7 +152,7 @@ impl Hub {
         if body.v != VERSION {
             return Err(unreadable());
         }
-        let attachments = body.attachments(&self.inner.seal)?;
+        let attachments = body.attachments(self.inner.engine.seal())?;
         let agent = match body.agent.as_str() {
             "" => Agent::none(),
             agent => Agent::named(agent)?,

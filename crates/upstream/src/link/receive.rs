@@ -270,7 +270,7 @@ impl Core {
         };
         match call {
             Some(number) => {
-                self.deliver(message, MessageSource::Call(number), MessagePriority::Full)
+                self.deliver(message, MessageSource::Call(number), MessagePriority::Full);
             }
             None => self.tell_listeners(message, MessagePriority::Full),
         }

@@ -1,0 +1,62 @@
+//! Opens the link of a session.
+
+use std::sync::Arc;
+
+use stayput_core::Session;
+use stayput_upstream::{
+    Asking, Attachment, Hello, Isolation, LinkOpenError, LinkOwner, PooledLink, Server,
+};
+
+use crate::{Engine, attachment_sink::RecordSink};
+
+impl Engine {
+    /// Returns the link of a session to a server, and opens it if there is none. `client` is the client that the
+    /// server is told of; on a link that several sessions share, it is told of none.
+    ///
+    /// # Errors
+    /// If the link cannot be opened.
+    pub async fn open_link(
+        &self,
+        (session, link_owner): (&Arc<Session>, &LinkOwner),
+        server: &Server,
+        client: Hello,
+    ) -> Result<PooledLink, Arc<LinkOpenError>> {
+        let asking = self.link_options(session, link_owner, server, client).await?;
+        self.links.open(server, link_owner, &asking).await
+    }
+
+    async fn link_options(
+        &self,
+        session: &Arc<Session>,
+        link_owner: &LinkOwner,
+        server: &Server,
+        hello: Hello,
+    ) -> Result<Asking, Arc<LinkOpenError>> {
+        let record = session.record();
+        let attachment = record.attachments.get(server.name());
+        let attachment = attachment.map(|sealed| Attachment::open(sealed, &self.seal));
+        // The stored attachment names the protocol, so the server need not be asked.
+        let way = match &attachment {
+            Some(Ok(attachment)) => attachment.way,
+            _ => self.links.way(server, link_owner).await?,
+        };
+        if server.isolation(way.era()) != Isolation::PerSession {
+            // The link belongs to several sessions, so it is stored in none of their records.
+            return Ok(Asking { hello, ..Asking::default() });
+        }
+        if link_owner.branch != 0 {
+            // The link ends with its branch, so it is never resumed.
+            return Ok(Asking { hello, keeper: None, generation: record.generation });
+        }
+        // An unreadable attachment cannot be resumed, so the state behind it counts as lost.
+        let is_unreadable = matches!(attachment, Some(Err(_)));
+        let generation = if is_unreadable { record.generation.next() } else { record.generation };
+        let sink = RecordSink {
+            sessions: self.sessions.clone(),
+            seal: self.seal.clone(),
+            session: session.clone(),
+            server: server.shared_name(),
+        };
+        Ok(Asking { hello, keeper: Some(Arc::new(sink)), generation })
+    }
+}
