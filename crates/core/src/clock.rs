@@ -64,6 +64,35 @@ impl Timestamp {
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
+
+    /// Returns year, month and day in UTC.
+    #[must_use]
+    pub const fn date(self) -> (u64, u64, u64) {
+        // Years of this computation start in March, so that the leap day is the last day of a year.
+        let days = self.0 / 86_400_000 + 719_468;
+        let (era, day) = (days / 146_097, days % 146_097);
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        (era * 400 + year + later, month, day)
+    }
+
+    /// Formats the timestamp by RFC 3339, in UTC and to the second.
+    ///
+    /// ```
+    /// use stayput_core::Timestamp;
+    ///
+    /// assert_eq!(Timestamp::from_millis(951_782_400_000).to_rfc3339(), "2000-02-29T00:00:00Z");
+    /// ```
+    #[must_use]
+    pub fn to_rfc3339(self) -> String {
+        let (year, month, day) = self.date();
+        let seconds = self.0 / 1_000 % 86_400;
+        let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
 }
 
 /// Converts a duration to whole milliseconds, at most [`Timestamp::MAX`].
@@ -158,5 +187,20 @@ mod tests {
         assert_eq!(Timestamp::from_millis(5).before(Duration::MAX), Timestamp::from_millis(0));
         assert_eq!(Timestamp::from_millis(5).since(Timestamp::from_millis(9)), Duration::ZERO);
         assert!(i64::try_from(Timestamp::MAX.as_millis()).is_ok());
+    }
+
+    #[test]
+    fn timestamps_follow_rfc_3339() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_799, "2000-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_785_196_800, "2026-07-28T00:00:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(Timestamp::from_millis(seconds * 1_000).to_rfc3339(), text);
+        }
     }
 }

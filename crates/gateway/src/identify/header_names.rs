@@ -13,6 +13,3 @@ pub(crate) static PROTOCOL_VERSION: HeaderName = HeaderName::from_static(mcp::PR
 
 /// Method, repeated in a header.
 pub(crate) static METHOD: HeaderName = HeaderName::from_static(mcp::METHOD);
-
-/// Names a session.
-pub(crate) static STAYPUT_SESSION: HeaderName = HeaderName::from_static(mcp::STAYPUT_SESSION);

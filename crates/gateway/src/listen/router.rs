@@ -5,6 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use stayput_core::Owner;
+use stayput_identify::{InvalidPathKey, SplitPath};
 use stayput_wire::{Code, header as mcp};
 
 use super::post;
@@ -13,7 +14,7 @@ use crate::{
     auth::{Principal, rate_limit::RateLimited},
     config::target::Target,
     connections::{connection::Connection, legacy_clients::LegacyClient},
-    identify::{cookie, header_names, path},
+    identify::{cookie, header_names},
     listen::{
         access,
         http1::{Head, NoBody, SLOWEST},
@@ -169,7 +170,7 @@ async fn inside(
             .map(What::LegacyClient)
             .map_err(|answer| *answer);
     }
-    let path::Split { path, key } = match split(app, path) {
+    let SplitPath { path, key, .. } = match split(app, path) {
         Ok(split) => split,
         Err(error) => {
             let (status, sentence) = (StatusCode::BAD_REQUEST, error.to_string());
@@ -263,10 +264,10 @@ impl At {
 }
 
 /// Splits a path from the session key in it, if the configuration allows keys in paths.
-fn split<'a>(app: &AppState, path: &'a str) -> Result<path::Split<'a>, path::NoKey> {
+fn split<'a>(app: &AppState, path: &'a str) -> Result<SplitPath<'a>, InvalidPathKey> {
     match app.identify.configured.carriers.path {
-        true => path::split(path),
-        false => Ok(path::Split { path, key: None }),
+        true => SplitPath::parse(path),
+        false => Ok(SplitPath::without_key(path)),
     }
 }
 

@@ -3,9 +3,10 @@
 use futures_util::future::join_all;
 use http::HeaderValue;
 use stayput_core::Generation;
+use stayput_identify::CustomSource;
 
 use super::*;
-use crate::config::{CustomSource, Hints};
+use crate::config::Hints;
 
 type Carrier = (&'static str, fn(&mut Request, &str));
 
