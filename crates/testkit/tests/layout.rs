@@ -26,6 +26,19 @@ const GATEWAY: [&str; 17] = [
     "commands",
 ];
 
+/// Crates, each with those of ours that it may use outside of its tests.
+const CRATES: [(&str, &[&str]); 9] = [
+    ("core", &[]),
+    ("wire", &[]),
+    ("stores", &["core"]),
+    ("upstream", &["core", "wire"]),
+    ("identify", &["core", "wire"]),
+    ("config", &["upstream", "wire"]),
+    ("agent", &["config", "upstream", "core", "wire", "stores"]),
+    ("server", &["identify", "core", "wire", "stores"]),
+    ("gateway", &["config", "upstream", "identify", "core", "wire", "stores"]),
+];
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -47,8 +60,26 @@ fn gateway_has_at_most_eighteen_entries() {
 }
 
 #[test]
+fn crates_use_only_those_that_they_may_use() {
+    for (name, allowed) in CRATES {
+        let manifest = repository().join("crates").join(name).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        let sections = manifest.split("\n[").filter(|it| {
+            let header = it.split(']').next().unwrap();
+            header.ends_with("dependencies") && header != "dev-dependencies"
+        });
+        let used = sections.flat_map(str::lines).filter_map(|line| line.strip_prefix("stayput-"));
+        for used in used.map(|line| line.split([' ', '.']).next().unwrap()) {
+            assert!(allowed.contains(&used), "{name} must not use {used}");
+        }
+    }
+}
+
+#[test]
 fn crates_have_no_import_cycle() {
-    for name in ["agent", "config", "core", "gateway", "server", "stores", "testkit", "wire"] {
+    for name in
+        ["agent", "config", "core", "gateway", "identify", "server", "stores", "testkit", "wire"]
+    {
         let cycle = graph(name).largest_cycle();
         assert!(cycle.len() <= 1, "{name}: these import each other: {}", cycle.join(", "));
     }

@@ -3,21 +3,13 @@
 use std::sync::Arc;
 
 use stayput_core::{Agent, Name, SessionId};
-use stayput_identify::{
-    ArgumentName, ArgumentRule, ExplicitNames, MetaMembers, NameError, SessionArguments,
-};
+use stayput_identify::{ArgumentName, ArgumentRule, ExplicitNames, MetaMembers, SessionArguments};
 
 use super::{RequestContext, refusal::Refusal};
 use crate::state::AppState;
 
-/// Explicit names of a request.
-pub(super) struct Explicit {
-    pub(super) names: ExplicitNames,
-    /// Whether the target is known to keep state.
-    pub(super) kept: bool,
-}
-
-/// Reads the names of a request from every name source that is enabled. `own` is set for a call of a session tool.
+/// Reads the names of a request from every name source that is enabled, and whether its target is known to keep state.
+/// `own` is set for a call of a session tool.
 ///
 /// # Errors
 /// If a value in the place of a name is not a valid name.
@@ -26,64 +18,50 @@ pub(super) async fn read(
     context: &RequestContext<'_>,
     members: &MetaMembers<'_>,
     own: bool,
-) -> Result<Explicit, Refusal> {
-    let mut explicit = Explicit { names: ExplicitNames::default(), kept: false };
-    explicit.read_argument(app, context, own).await?;
-    explicit.read_others(app, context, members)?;
-    Ok(explicit)
+) -> Result<(ExplicitNames, bool), Refusal> {
+    let mut names = ExplicitNames::default();
+    let argument = argument(app, context, own).await;
+    if let Some((arguments, name, rule)) = argument {
+        names.read_argument(arguments, name, rule)?;
+    }
+    let carriers = &app.identify.configured.carriers;
+    if carriers.meta {
+        names.read_meta(members)?;
+    }
+    if carriers.header {
+        names.read_header(context.headers)?;
+    }
+    if let Some(key) = context.path_key {
+        names.read_path(key)?;
+    }
+    for source in &carriers.also {
+        let claim = |name: &str| context.claims.text(name);
+        names.read_custom(source, context.headers, members, claim)?;
+    }
+    // Only tools of a server that keeps state take the argument.
+    Ok((names, argument.is_some() && !own))
 }
 
-impl Explicit {
-    /// E39: only a value with the form of a name belongs to Stayput; every other value belongs to the tool. The
-    /// argument of a session tool always belongs to Stayput.
-    async fn read_argument(
-        &mut self,
-        app: &Arc<AppState>,
-        context: &RequestContext<'_>,
-        own: bool,
-    ) -> Result<(), Refusal> {
-        if !(own || app.takes_argument(context)) {
-            return Ok(());
-        }
-        let Some(arguments) = SessionArguments::from_call(context.message) else { return Ok(()) };
-        let (name, rule) = match own {
-            true => (ArgumentName::Plain, ArgumentRule::Owned),
-            false => {
-                let tool_view = match app.known_tool_view(context) {
-                    None => Box::pin(app.tool_view(context)).await,
-                    known => known,
-                };
-                // Tools of a shared server take no handle.
-                let Some(tool_view) = tool_view.filter(|it| it.kept) else { return Ok(()) };
-                self.kept = true;
-                (tool_view.argument.name(), ArgumentRule::Added)
-            }
-        };
-        Ok(self.names.read_argument(arguments, name, rule)?)
+/// Returns the session arguments of a call, with the name that counts. E39: only a value with the form of a name
+/// belongs to Stayput; every other value belongs to the tool. The argument of a session tool always belongs to Stayput.
+async fn argument<'a>(
+    app: &Arc<AppState>,
+    context: &RequestContext<'a>,
+    own: bool,
+) -> Option<(SessionArguments<'a>, ArgumentName, ArgumentRule)> {
+    if !(own || app.takes_argument(context)) {
+        return None;
     }
-
-    fn read_others(
-        &mut self,
-        app: &AppState,
-        context: &RequestContext<'_>,
-        members: &MetaMembers<'_>,
-    ) -> Result<(), NameError> {
-        let carriers = &app.identify.configured.carriers;
-        if carriers.meta {
-            self.names.read_meta(members)?;
-        }
-        if carriers.header {
-            self.names.read_header(context.headers)?;
-        }
-        if let Some(key) = context.path_key {
-            self.names.read_path(key)?;
-        }
-        for source in &carriers.also {
-            let claim = |name: &str| context.claims.text(name);
-            self.names.read_custom(source, context.headers, members, claim)?;
-        }
-        Ok(())
+    let arguments = SessionArguments::from_call(context.message)?;
+    if own {
+        return Some((arguments, ArgumentName::Plain, ArgumentRule::Owned));
     }
+    let tool_view = match app.known_tool_view(context) {
+        None => Box::pin(app.tool_view(context)).await,
+        known => known,
+    };
+    let tool_view = tool_view.filter(|it| it.kept)?;
+    Some((arguments, tool_view.argument.name(), ArgumentRule::Added))
 }
 
 /// Checks that all names refer to one session: a handle and a key may.

@@ -25,7 +25,6 @@ pub(crate) use stayput_identify::{RequestEdit, add_handle as give};
 use stayput_upstream::{LinkOwner, Server};
 use stayput_wire::{Era, Message};
 
-use self::explicit::Explicit;
 pub(crate) use self::{
     connection::lead, ephemeral::EphemeralSession, open::keyed, refusal::Refusal,
 };
@@ -165,7 +164,7 @@ pub(crate) async fn greeted(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Result<Option<FoundSession>, Refusal> {
-    let names = explicit::read(app, context, &meta_members(app, context), false).await?.names;
+    let (names, _) = explicit::read(app, context, &meta_members(app, context), false).await?;
     if names.first().is_none() || !app.keeps(context).await {
         return Ok(None);
     }
@@ -200,7 +199,7 @@ pub(crate) async fn named(
     own: bool,
 ) -> Result<NamedSession, Refusal> {
     let members = meta_members(app, context);
-    let Explicit { names, kept } = explicit::read(app, context, &members, own).await?;
+    let (names, kept) = explicit::read(app, context, &members, own).await?;
     let text = names.edit(context.message)?;
     if names.conflicts().next().is_some() {
         // Boxed because it is rare: without the box, the future of every call would be as large as this one.

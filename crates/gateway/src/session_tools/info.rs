@@ -15,7 +15,7 @@ pub(super) async fn call(
 ) -> Result<Answer, Refusal> {
     let found = identify::current(app, context).await?;
     let origin = result::origin(context, &found);
-    let mut reply = result::describe(app, &found.session, origin, |view| view.info());
+    let mut reply = result::describe(&found.session, origin, |view| view.info());
     let servers = found.session.record().attachments.keys().cloned().collect::<Vec<String>>();
     reply.structure["servers"] = servers.into();
     Ok(reply.into())

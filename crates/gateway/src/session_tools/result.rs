@@ -42,13 +42,11 @@ impl Answer {
 
 /// Describes the session of a call to a function of [`SessionView`].
 pub(super) fn describe(
-    app: &AppState,
     session: &Session,
     origin: Origin,
     reply: impl FnOnce(&SessionView<'_>) -> ToolReply,
 ) -> ToolReply {
-    let (record, expiry, now) = (session.record(), app.identify.expiry, SystemClock.now());
-    reply(&SessionView { record: &record, origin, expiry, now })
+    reply(&SessionView { record: &session.record(), origin, now: SystemClock.now() })
 }
 
 /// Returns whether the state that a client remembers can still be valid on the server of its request. A loss on

@@ -40,7 +40,7 @@ pub(super) async fn call(
     };
     let place = app.handle_place(context).await;
     let started = |view: &SessionView<'_>| view.started(&handle, &place);
-    let reply = result::describe(app, &found.session, origin, started);
+    let reply = result::describe(&found.session, origin, started);
     let then = match origin {
         Origin::Lost(_) => Some(result::told(app, context, found.session.session())),
         Origin::New | Origin::Existing => None,

@@ -26,5 +26,5 @@ pub(super) async fn call(
     let change = identify::lead(app, context, &found.session).await;
     change.map_err(|error| Refusal::of(&error, "Try again."))?;
     let origin = result::origin(context, &found);
-    Ok(result::describe(app, &found.session, origin, |view| view.switched()).into())
+    Ok(result::describe(&found.session, origin, |view| view.switched()).into())
 }

@@ -1,7 +1,7 @@
 //! Results of the session tools.
 
 use serde_json::{Value, json};
-use stayput_core::{Expiry, Handle, Origin, Record, SessionId, Timestamp};
+use stayput_core::{Handle, Origin, Record, SessionId, Timestamp};
 
 use super::LIST_PAGE;
 use crate::text::{self, HandlePlace};
@@ -23,34 +23,23 @@ pub struct SessionView<'a> {
     pub record: &'a Record,
     /// Whether the state that the client remembers still exists.
     pub origin: Origin,
-    /// Lifetime of sessions.
-    pub expiry: Expiry,
     /// Current time.
     pub now: Timestamp,
 }
 
 impl SessionView<'_> {
-    /// Describes the session as JSON. It is in use now, so it expires a whole idle time from now.
-    fn describe(&self) -> Value {
-        let Self { record, origin, now, .. } = *self;
+    /// Describes the session. It is in use now, so it expires a whole idle time from now.
+    fn structure(&self) -> Value {
+        let Self { record, origin, now } = *self;
         let (state, generation) = match origin {
             Origin::New => ("fresh", record.generation),
             Origin::Existing => ("kept", record.generation),
             Origin::Lost(generation) => ("lost", generation),
         };
         let expires = record.expiry.deadline(record.created, now);
-        let mut described = json!({
-            "session": record.id.to_string(),
-            "state": state,
-            "generation": generation.0,
-            "created": record.created.to_rfc3339(),
-            "age_seconds": now.since(record.created).as_secs(),
-            "expires": expires.map(Timestamp::to_rfc3339),
-            "expires_in_seconds": expires.map(|at| at.since(now).as_secs()),
-        });
-        if let Some(name) = chosen_name(record) {
-            described["name"] = name.into();
-        }
+        let mut described = describe(record, expires, now);
+        described["state"] = state.into();
+        described["generation"] = generation.0.into();
         described
     }
 
@@ -76,12 +65,12 @@ impl SessionView<'_> {
                 format!("Call `{name}` with it to use it on this connection")
             }
         };
-        let (handle, lifetime) = (handle.expose(), text::lifetime(self.expiry));
+        let (handle, lifetime) = (handle.expose(), text::lifetime(self.record.expiry));
         let text = format!(
             "{state} session_id: {handle}\n{how}, and keep it when the conversation is summarised. \
              The session {lifetime}."
         );
-        let mut structure = self.describe();
+        let mut structure = self.structure();
         structure["session_id"] = handle.into();
         ToolReply { text, structure }
     }
@@ -89,11 +78,11 @@ impl SessionView<'_> {
     /// Returns the result of `session_info`.
     #[must_use]
     pub fn info(&self) -> ToolReply {
-        let structure = self.describe();
+        let structure = self.structure();
         let name = chosen_name(self.record).map(|name| format!(" (name: {name})"));
         let (id, name) = (self.record.id, name.unwrap_or_default());
         let state = structure["state"].as_str().unwrap_or_default();
-        let lifetime = text::lifetime(self.expiry);
+        let lifetime = text::lifetime(self.record.expiry);
         let text = format!("Session {id}{name}: its state is {state}. It {lifetime}.");
         ToolReply { text, structure }
     }
@@ -103,7 +92,7 @@ impl SessionView<'_> {
     pub fn switched(&self) -> ToolReply {
         let id = self.record.id;
         let text = format!("Calls on this connection that name no session go to session {id} now.");
-        ToolReply { text, structure: self.describe() }
+        ToolReply { text, structure: self.structure() }
     }
 }
 
@@ -157,15 +146,21 @@ fn list_line(record: &Record) -> String {
 }
 
 fn list_entry(record: &Record, now: Timestamp) -> Value {
+    let mut described = describe(record, record.deadline(), now);
+    described["source"] = record.key.as_ref().map(|key| key.source().to_owned()).into();
+    described["last_used"] = record.last_used.to_rfc3339().into();
+    described["unused_seconds"] = now.since(record.last_used).as_secs().into();
+    described
+}
+
+fn describe(record: &Record, expires: Option<Timestamp>, now: Timestamp) -> Value {
     json!({
         "session": record.id.to_string(),
         "name": chosen_name(record),
-        "source": record.key.as_ref().map(|key| key.source().to_owned()),
         "created": record.created.to_rfc3339(),
         "age_seconds": now.since(record.created).as_secs(),
-        "last_used": record.last_used.to_rfc3339(),
-        "unused_seconds": now.since(record.last_used).as_secs(),
-        "expires": record.deadline().map(Timestamp::to_rfc3339),
+        "expires": expires.map(Timestamp::to_rfc3339),
+        "expires_in_seconds": expires.map(|at| at.since(now).as_secs()),
     })
 }
 
@@ -173,7 +168,7 @@ fn list_entry(record: &Record, now: Timestamp) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use stayput_core::{Agent, Generation, Key, Owner};
+    use stayput_core::{Agent, Expiry, Generation, Key, Owner};
 
     use super::*;
 
@@ -185,8 +180,8 @@ mod tests {
     #[test]
     fn result_tells_the_same_to_model_and_program() {
         let record = record(Key::named("task").unwrap());
-        let (expiry, now) = (record.expiry, Timestamp::from_millis(60_000));
-        let view = |origin| SessionView { record: &record, origin, expiry, now };
+        let now = Timestamp::from_millis(60_000);
+        let view = |origin| SessionView { record: &record, origin, now };
         let handle = Handle::generate();
         for (origin, state, part) in [
             (Origin::New, "fresh", "new session was started"),

@@ -174,6 +174,7 @@ async fn conflicting_names_are_an_error() {
             let text = world.ask(&request).await.refusal();
             assert!(text.contains("two different conversations"), "{text}");
             assert!(text.contains(one.0) && text.contains(other.0), "{text}");
+            assert!(text.contains("\"hints\""), "the operator can decide: {text}");
         }
     }
 }
