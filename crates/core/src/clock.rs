@@ -64,6 +64,21 @@ impl Timestamp {
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
+
+    /// Formats the timestamp by RFC 3339, in UTC and to the second.
+    ///
+    /// ```
+    /// use stayput_core::Timestamp;
+    ///
+    /// assert_eq!(Timestamp::from_millis(951_782_400_000).to_rfc3339(), "2000-02-29T00:00:00Z");
+    /// ```
+    #[must_use]
+    pub fn to_rfc3339(self) -> String {
+        // A time after the year 9999 becomes the last date that can be written.
+        let millis = i64::try_from(self.0).unwrap_or(i64::MAX);
+        let date = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
+        format!("{date:.0}")
+    }
 }
 
 /// Converts a duration to whole milliseconds, at most [`Timestamp::MAX`].
@@ -158,5 +173,20 @@ mod tests {
         assert_eq!(Timestamp::from_millis(5).before(Duration::MAX), Timestamp::from_millis(0));
         assert_eq!(Timestamp::from_millis(5).since(Timestamp::from_millis(9)), Duration::ZERO);
         assert!(i64::try_from(Timestamp::MAX.as_millis()).is_ok());
+    }
+
+    #[test]
+    fn timestamps_follow_rfc_3339() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_799, "2000-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_785_196_800, "2026-07-28T00:00:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(Timestamp::from_millis(seconds * 1_000).to_rfc3339(), text);
+        }
     }
 }

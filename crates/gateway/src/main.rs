@@ -9,11 +9,11 @@
 //! | `auth/` | authentication: bearer tokens, JWT and JWKS, trusted proxy, claims; rate limit, limit of calls in flight |
 //! | `observe/` | observers of calls and sessions: events, metrics, log, audit, `traceparent`, OTLP, statistics |
 //! | `config/` | settings of the gateway: listeners, authentication, name sources, limits; servers that `stayput stdio` brings |
-//! | `catalog/` | presentation of lists: list kinds, names, cursors, URI indexes, tool schemas, tool views |
+//! | `catalog/` | presentation of lists: list kinds, names, cursors, URI indexes, tool views |
 //! | `connections/` | connections of clients: registry, calls in flight, questions of servers, preferences, event streams |
 //! | `state/` | `AppState`: sessions, links, connections, the current snapshot of the configuration, visibility, health |
 //! | `messages/` | messages outside of calls: notifications, subscriptions, messages of servers, disconnects |
-//! | `identify/` | `RequestContext`; session of a request: one file for each name source, precedence, policy for requests without a name |
+//! | `identify/` | `RequestContext`; session of a request: names (read by `stayput-identify`), connection, cookie, policy without a name |
 //! | `session_tools/` | tools of Stayput: start, info, list, switch and end of sessions |
 //! | `call/` | one request on its link, in both eras: owner, link, sending, following; `era.rs` and `modern/` for what differs |
 //! | `route/` | destination of a request: one server, all servers (`aggregate/`), an answer from the profile, `initialize` |

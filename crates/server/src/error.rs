@@ -21,6 +21,11 @@ use rmcp::{
 };
 use serde_json::json;
 use stayput_core::{Handle, SessionOpenError, StateError, StoreError};
+use stayput_identify::{
+    ArgumentName,
+    text::{self, HandlePlace},
+    tools::{SessionTool, ToolError},
+};
 use stayput_wire::{Code, meta};
 
 /// Error of a session or its state.
@@ -108,30 +113,14 @@ impl Error {
     }
 }
 
-/// Uses the same words for an unknown session and for one of another owner.
 fn session_message(error: &SessionOpenError) -> String {
-    match error {
-        SessionOpenError::Unknown => {
-            "There is no such session for you: it has ended, or never existed. Nothing was done. \
-             Call `session_start` for a new one, or leave the session_id out."
-                .to_owned()
-        }
-        SessionOpenError::Ended(_) => format!(
-            "Nothing was done: {error}. Call `session_start` for a new one, or leave the session_id out."
-        ),
-        error => format!("Nothing was done: {error}."),
-    }
+    let start = text::start_again(&SessionTool::Start.name(false));
+    text::refusal(error, &start)
 }
 
 fn missing_session_message(offer: Option<&Handle>) -> String {
     match offer {
-        Some(handle) => format!(
-            "Nothing was done: this server keeps state between calls, and nothing says which session the call \
-             belongs to. A session is ready for this conversation: repeat the call with `\"session_id\": \
-             \"{}\"` among its arguments, pass it in every later call of this conversation, keep it when the \
-             conversation is summarised, and use it for no other one.",
-            handle.expose()
-        ),
+        Some(handle) => text::offer(handle, &HandlePlace::Argument(ArgumentName::Plain)),
         None => format!(
             "Nothing was done: this server keeps state between calls, and nothing says which session is meant. \
              Name it: a session_id of `session_start`, or `key:` and a name, as the argument `session_id` of a \
@@ -150,6 +139,12 @@ impl From<StateError> for Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         Self::Session(error.into())
+    }
+}
+
+impl From<ToolError> for Error {
+    fn from(error: ToolError) -> Self {
+        Self::InvalidName(error.to_string().into())
     }
 }
 

@@ -49,7 +49,7 @@
 //! | `sessions.rs`, `builder.rs` | [`ServerSessions`] and its builder |
 //! | `http/` | tower layer, and rmcp's HTTP service with session manager and event log |
 //! | `transport.rs` | sessions over transports that serve one client, such as stdio |
-//! | `names/` | session names in a request: sources, headers, cookie |
+//! | `names/` | session names in a request: order of the sources, headers |
 //! | `request/` | parser of requests, the session of a request, current request of a task |
 //! | `registry/` | sessions that several processes serve at once: cache, creation, maintenance |
 //! | `state.rs`, `extract.rs` | [`State`], and how handlers get it |
@@ -77,16 +77,14 @@ pub use self::http::{
 pub use builder::Builder;
 pub use error::Error;
 pub use extract::MaybeState;
-pub use names::{
-    cookie::{Cookie, SameSite},
-    source::NameSource,
-};
+pub use names::source::NameSource;
 pub use sessions::{MissingSession, ServerSessions};
 pub use state::{SessionInfo, State};
 pub use stayput_core::{
     Clock, EventLog, Expiry, Handle, InvalidText, Owner, SessionId, SessionOpenError, StateError,
     StateKey, StateLimits, Store,
 };
+pub use stayput_identify::{Cookie, SameSite};
 pub use tools::SessionTools;
 pub use transport::SessionTransport;
 

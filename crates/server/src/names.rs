@@ -1,10 +1,9 @@
 //! Session names in a request: where they can be, and which session they refer to.
 
-pub(crate) mod cookie;
 pub(crate) mod headers;
 pub(crate) mod source;
 
 pub(crate) use self::{
     headers::RequestHeaders,
-    source::{Members, RequestNames, SessionRef, connection_hash, is_session_member},
+    source::{RequestNames, SessionRef, connection_hash},
 };

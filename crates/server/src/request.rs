@@ -1,7 +1,6 @@
 //! A request and the session that it belongs to.
 
 pub(crate) mod parse;
-mod prefilter;
 pub(crate) mod scope;
 mod session;
 

@@ -11,6 +11,7 @@ use std::{
 
 use http::request::Parts;
 use stayput_core::{Owner, SessionOpenError};
+use stayput_identify::ArgumentRule;
 
 use crate::{Cookie, Error, NameSource, registry::SessionRegistry};
 
@@ -125,9 +126,12 @@ impl ServerSessions {
         self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a tool has its own argument `session_id`; `None` if it was not mounted.
-    pub(crate) fn has_own_argument(&self, tool: &str) -> Option<bool> {
-        self.mounted_tools().get(tool).map(|it| it.own_argument)
+    /// Returns the rule for the argument `session_id` of a tool; `None` if the tool has its own.
+    pub(crate) fn argument_rule(&self, tool: &str) -> Option<ArgumentRule> {
+        match self.mounted_tools().get(tool) {
+            None => Some(ArgumentRule::Unknown),
+            Some(tool) => (!tool.own_argument).then_some(ArgumentRule::Owned),
+        }
     }
 
     /// Returns whether a tool is the switch tool.

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use stayput_core::{EndReason, Handle, SessionId, StateError, StateKey, StoreError};
+use stayput_identify::tools::chosen_name;
 
 use crate::{
     Error,
@@ -109,10 +110,9 @@ impl State {
         let session = self.0.session().await?.session();
         self.registry().check_live(session.id()).await?;
         let (record, now) = (session.record(), self.registry().now());
-        let name = record.key.as_ref().filter(|key| ["name", "project"].contains(&key.source()));
         Ok(SessionInfo {
             session: session.id(),
-            name: name.map(|key| key.value().to_owned()),
+            name: chosen_name(&record).map(str::to_owned),
             age: now.since(record.created),
             // The session is in use now.
             expires_in: record.expiry.deadline(record.created, now).map(|end| end.since(now)),

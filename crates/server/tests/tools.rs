@@ -3,10 +3,14 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::Router;
-use rmcp::transport::StreamableHttpServerConfig;
+use rmcp::{
+    handler::server::tool::{ToolRoute, ToolRouter},
+    model::{CallToolResult, JsonObject, Tool},
+    transport::StreamableHttpServerConfig,
+};
 use serde_json::json;
 use stayput_server::ServerSessions;
 use support::{Client, TestServer, builder, listen, start_with_manual_clock};
@@ -37,7 +41,7 @@ async fn tools_list_the_session_argument() {
     assert!(description.contains("30 min") && description.contains("24 h"), "{description}");
     let sessions = ServerSessions::in_memory();
     let only = sessions.session_tools().stateful(["count"]).no_session_tools();
-    let router = only.mount(rmcp::handler::server::tool::ToolRouter::<TestServer>::new());
+    let router = only.mount(ToolRouter::<TestServer>::new());
     assert!(router.list_all().is_empty());
 }
 
@@ -61,6 +65,44 @@ async fn switch_tool_is_listed_only_to_connections() {
         legacy.retain(|tool| tool != "session_switch");
         assert_eq!(modern, legacy);
     }
+}
+
+/// A tool of the server keeps its name. Then all session tools get a prefix, as behind the gateway.
+#[tokio::test]
+async fn clashing_tool_keeps_its_name() {
+    let own = Tool::new("session_info", "mine", Arc::new(JsonObject::new()));
+    let mut router = ToolRouter::<TestServer>::new();
+    let answer = || async { Ok(CallToolResult::success(Vec::new()).into()) };
+    router.add_route(ToolRoute::new_dyn(own, move |_| Box::pin(answer())));
+    let router = ServerSessions::in_memory().session_tools().mount(router);
+    let mut names: Vec<_> = router.list_all().into_iter().map(|it| it.name).collect();
+    names.sort_unstable();
+    let prefixed = ["stayput_session_end", "stayput_session_info", "stayput_session_start"];
+    assert_eq!(names, [&["session_info"], &prefixed[..]].concat());
+}
+
+/// A name that the model chooses is an explicit request: it wins over the conversation that the host tells. Without a
+/// name, the session of that conversation is returned.
+#[tokio::test]
+async fn chosen_name_wins_over_a_hint() {
+    let server = TestServer::start(builder().in_memory()).await;
+    let mut client = server.modern();
+    let mut start = async |arguments: serde_json::Value| {
+        let mut params = json!({ "name": "session_start", "arguments": arguments });
+        params["_meta"]["threadId"] = "t-1".into();
+        client.request("tools/call", params).await["result"]["structuredContent"].clone()
+    };
+    let hinted = start(json!({})).await;
+    let named = start(json!({ "name": "task" })).await;
+    assert_eq!((&hinted["state"], &named["state"]), (&json!("fresh"), &json!("fresh")));
+    assert_ne!(hinted["session"], named["session"]);
+    let [again, by_handle] = [
+        start(json!({ "name": "task" })).await,
+        start(json!({ "name": "other", "session_id": named["session_id"] })).await,
+    ];
+    assert_eq!((&again["session"], &again["state"]), (&named["session"], &json!("kept")));
+    assert_eq!(by_handle["session"], named["session"]);
+    assert_eq!(start(json!({})).await["session"], hinted["session"]);
 }
 
 /// R058: creation time and time of last use.

@@ -30,6 +30,25 @@ const GATEWAY: [&str; 17] = [
 const UPSTREAM: [&str; 8] =
     ["util", "server", "budget", "session_dirs", "loss", "link", "open", "pool"];
 
+/// Crates, each with those of ours that it may use outside of its tests.
+const CRATES: [(&str, &[&str]); 12] = [
+    ("core", &[]),
+    ("wire", &[]),
+    ("process", &[]),
+    ("http", &["wire"]),
+    ("stores", &["core"]),
+    ("upstream", &["core", "wire", "process", "http"]),
+    ("identify", &["core", "wire"]),
+    ("engine", &["core", "upstream"]),
+    ("config", &["upstream", "wire"]),
+    ("agent", &["engine", "config", "upstream", "process", "core", "wire", "stores"]),
+    ("server", &["identify", "core", "wire", "stores"]),
+    (
+        "gateway",
+        &["engine", "config", "upstream", "http", "process", "identify", "core", "wire", "stores"],
+    ),
+];
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -57,6 +76,22 @@ fn listing_of_a_large_crate_is_short() {
         let entries = std::fs::read_dir(folder).unwrap().count();
         let advice = "put new modules into the folder of their topic";
         assert!(entries <= limit, "{name}: {entries} entries; {advice}");
+    }
+}
+
+#[test]
+fn crates_use_only_those_that_they_may_use() {
+    for (name, allowed) in CRATES {
+        let manifest = repository().join("crates").join(name).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        let sections = manifest.split("\n[").filter(|it| {
+            let header = it.split(']').next().unwrap();
+            header.ends_with("dependencies") && header != "dev-dependencies"
+        });
+        let used = sections.flat_map(str::lines).filter_map(|line| line.strip_prefix("stayput-"));
+        for used in used.map(|line| line.split([' ', '.']).next().unwrap()) {
+            assert!(allowed.contains(&used), "{name} must not use {used}");
+        }
     }
 }
 

@@ -5,7 +5,5 @@ pub(crate) mod cursor;
 pub(crate) mod index;
 pub(crate) mod list;
 pub(crate) mod names;
-pub(crate) mod session_tool_names;
-pub(crate) mod tool_argument;
 pub(crate) mod tool_view;
 pub(crate) mod uri_template;

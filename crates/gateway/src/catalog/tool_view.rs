@@ -7,9 +7,8 @@ use std::{
 };
 
 use stayput_core::Owner;
+use stayput_identify::{SessionArgument, tool_names, tools::SessionTool};
 use stayput_upstream::{Isolation, Profile, Server};
-
-use crate::catalog::{session_tool_names, tool_argument::Argument};
 
 /// Presentation of a server's tools, determined once per profile.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ pub(crate) struct ToolView {
     /// Whether the server keeps state per session, which it does not if all clients share one link.
     pub(crate) kept: bool,
     /// Session argument of the tools.
-    pub(crate) argument: Argument,
+    pub(crate) argument: SessionArgument,
     /// Whether a tool of the server has the name of a session tool.
     pub(crate) prefixed: bool,
 }
@@ -27,8 +26,8 @@ impl ToolView {
         let pages = profile.pages("tools/list");
         Self {
             kept: server.isolation(profile.way().era()) != Isolation::Shared,
-            argument: Argument::of(pages),
-            prefixed: session_tool_names::clash(pages),
+            argument: SessionArgument::for_pages(pages),
+            prefixed: SessionTool::clash(tool_names(pages)),
         }
     }
 }

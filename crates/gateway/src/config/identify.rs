@@ -1,7 +1,7 @@
 //! Session identification: `identify`, `hints`, `unidentified` and `session_tools`.
 
-use http::HeaderName;
 use stayput_config::{ConfigObject, ConfigValue, Problem, ReadResult};
+use stayput_identify::{CustomSource, HINT_SOURCES};
 
 use super::keys;
 
@@ -51,27 +51,13 @@ impl Default for Carriers {
     }
 }
 
-/// Custom source of a conversation id, set by the operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CustomSource {
-    /// Header of the request.
-    Header(HeaderName),
-    /// Member of `_meta`.
-    Meta(String),
-    /// Claim of the caller's token. Without authentication there are no claims.
-    Claim(String),
-}
-
 /// Hosts whose conversation ids are used, by the source of their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hints(pub(crate) Vec<&'static str>);
 
-/// All known hosts with conversation ids.
-pub(crate) const HINTS: [&str; 6] = ["openai", "vscode", "codex", "opencode", "goose", "otel"];
-
 impl Default for Hints {
     fn default() -> Self {
-        Self(HINTS.to_vec())
+        Self(HINT_SOURCES.to_vec())
     }
 }
 
@@ -143,24 +129,13 @@ fn also(spot: &ConfigValue<'_>) -> ReadResult<Vec<CustomSource>> {
     let expected =
         "\"header:NAME\", \"meta:NAME\" or \"claim:NAME\", with a name of at most 64 characters";
     let one = |spot: &ConfigValue<'_>| {
-        let text = spot.text()?;
-        let wrong = || spot.error(Problem::Form { expected });
-        let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
-        let printable = name.chars().all(|letter| !letter.is_control());
-        if name.is_empty() || name.len() > 64 || !printable {
-            return Err(wrong());
-        }
-        match kind {
-            "header" => name.parse().map(CustomSource::Header).map_err(|_| wrong()),
-            "meta" => Ok(CustomSource::Meta(name.to_owned())),
-            "claim" => Ok(CustomSource::Claim(name.to_owned())),
-            _ => Err(wrong()),
-        }
+        let source = CustomSource::parse(&spot.text()?);
+        source.ok_or_else(|| spot.error(Problem::Form { expected }))
     };
     spot.list()?.iter().map(one).collect()
 }
 
 fn hints(spot: &ConfigValue<'_>) -> ReadResult<Hints> {
-    let known = HINTS.map(|hint| (hint, hint));
+    let known = HINT_SOURCES.map(|hint| (hint, hint));
     Ok(Hints(spot.list()?.iter().map(|it| it.choice(&known)).collect::<ReadResult<_>>()?))
 }

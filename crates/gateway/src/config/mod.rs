@@ -28,10 +28,12 @@ use stayput_core::Expiry;
 use stayput_stores::Address;
 use stayput_upstream::SealKey;
 
+#[cfg(test)]
+pub(crate) use self::identify::Hints;
 use self::settings::Settings;
 pub(crate) use self::{
     auth::{Auth, JwtRules},
-    identify::{CustomSource, Hints, Identify, SessionTools, Unidentified},
+    identify::{Identify, SessionTools, Unidentified},
     settings::{Limits, address},
 };
 use crate::observe::ObserveRules;

@@ -5,18 +5,13 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue};
 use stayput_core::{EndReason, Handle, OpenOptions, OpenedSession, Session, SessionOpenError};
-use stayput_wire::header as mcp;
+use stayput_identify::Cookie;
+pub(crate) use stayput_identify::read_cookie as read;
 
 use super::{FoundSession, RequestContext, refusal::Refusal};
 use crate::{identify::header_names, state::AppState};
-
-/// Value of the session cookie of a request.
-pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
-    let mut lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    lines.find_map(mcp::session_cookie)
-}
 
 /// Returns the secret name of the request's connection, from the header `Mcp-Session-Id` or else from the cookie.
 /// `None` if the value is not a valid name.
@@ -85,35 +80,7 @@ pub(crate) async fn given(
     }
 }
 
-/// Formats `Set-Cookie` for a secret, or for its deletion. R046, R047: HttpOnly, Secure, SameSite=Strict, only for
-/// this host, and it expires with the session.
+/// Formats `Set-Cookie` for a secret, or for its deletion.
 pub(crate) fn line(app: &AppState, secret: Option<&Handle>) -> Option<HeaderValue> {
-    let expiry = app.identify.expiry;
-    let age = [expiry.idle, expiry.absolute].into_iter().flatten().min();
-    let age = if secret.is_some() { age.map(|age| age.as_secs()) } else { Some(0) };
-    let value = secret.map_or("", Handle::expose);
-    let line = mcp::set_session_cookie(value, true, "Strict", age);
-    let mut line = HeaderValue::try_from(line).ok()?;
-    line.set_sensitive(true);
-    Some(line)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn session_cookie_is_found_among_others() {
-        let found = |lines: &[&'static str]| {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(header::COOKIE, HeaderValue::from_static(line));
-            }
-            read(&headers).map(str::to_owned)
-        };
-        assert_eq!(found(&["a=b; mcp_session_id=sp_x; c=d"]).as_deref(), Some("sp_x"));
-        assert_eq!(found(&["a=b", "mcp_session_id=y"]).as_deref(), Some("y"));
-        assert_eq!(found(&["xmcp_session_id=y"]), None);
-        assert_eq!(found(&[]), None);
-    }
+    Cookie::default().set_cookie(secret, app.identify.expiry)
 }

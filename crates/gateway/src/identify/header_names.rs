@@ -10,6 +10,3 @@ pub(crate) static SESSION_ID: HeaderName = HeaderName::from_static(mcp::SESSION_
 
 /// Protocol version.
 pub(crate) static PROTOCOL_VERSION: HeaderName = HeaderName::from_static(mcp::PROTOCOL_VERSION);
-
-/// Names a session.
-pub(crate) static STAYPUT_SESSION: HeaderName = HeaderName::from_static(mcp::STAYPUT_SESSION);

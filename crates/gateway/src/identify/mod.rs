@@ -4,22 +4,15 @@
 //! connection, and the policy for unidentified requests. The higher class wins silently. Two different values inside
 //! one class are an error.
 
-mod argument;
 mod connection;
 mod context;
 pub(crate) mod cookie;
-mod custom;
 mod ephemeral;
 mod explicit;
-mod header;
 pub(crate) mod header_names;
-mod hint;
-mod meta;
 mod open;
-pub(crate) mod path;
 mod policy;
 mod refusal;
-mod request_edit;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tool_view;
@@ -27,12 +20,13 @@ mod tool_view;
 use std::sync::Arc;
 
 use stayput_core::{ActiveSession, Handle, Name, Origin};
+use stayput_identify::{MetaMembers, read_hints};
+pub(crate) use stayput_identify::{RequestEdit, add_handle as give};
 
-use self::explicit::Said;
 pub(crate) use self::{
-    connection::lead, context::RequestContext, open::keyed, policy::give, refusal::Refusal,
+    connection::lead, context::RequestContext, ephemeral::EphemeralSession, open::keyed,
+    refusal::Refusal,
 };
-pub(crate) use crate::identify::{ephemeral::EphemeralSession, request_edit::RequestEdit};
 use crate::state::AppState;
 
 /// Result of identification.
@@ -101,12 +95,12 @@ pub(crate) async fn which(context: &RequestContext<'_>) -> SessionChoice {
 /// Identifies the session that a client names in `initialize`. The connection will lead to it.
 pub(crate) async fn greeted(context: &RequestContext<'_>) -> Result<Option<FoundSession>, Refusal> {
     let app = context.app;
-    let explicit = explicit::read(app, context, &meta::members(context.message), false).await?;
-    let names = explicit.said.into_all();
-    if names.is_empty() || !app.keeps(context).await {
+    let (names, _) = explicit::read(app, context, &meta_members(app, context), false).await?;
+    if names.first().is_none() || !app.keeps(context).await {
         return Ok(None);
     }
-    let name = explicit::one(app, context, &names).await?;
+    explicit::check_agreement(app, context, &names).await?;
+    let Some(name) = names.into_first() else { return Ok(None) };
     open::named(app, context, name).await.map(Some)
 }
 
@@ -135,15 +129,16 @@ pub(crate) async fn named(
     context: &RequestContext<'_>,
     own: bool,
 ) -> Result<NamedSession, Refusal> {
-    let meta = meta::members(context.message);
-    let explicit = explicit::read(app, context, &meta, own).await?;
-    let text = explicit.rest(context.message)?;
-    let kept = explicit.kept;
-    let name = match explicit.said {
-        Said::Nothing => hint::read(&app.identify.configured.hints, &meta)?.map(Name::Key),
-        Said::Once(said) => Some(said.name),
+    let members = meta_members(app, context);
+    let (names, kept) = explicit::read(app, context, &members, own).await?;
+    let text = names.edit(context.message)?;
+    if names.conflicts().next().is_some() {
         // Boxed because it is rare: without the box, the future of every call would be as large as this one.
-        Said::More(said) => Some(Box::pin(explicit::one(app, context, &said)).await?),
+        Box::pin(explicit::check_agreement(app, context, &names)).await?;
+    }
+    let name = match names.into_first() {
+        None => read_hints(&app.identify.configured.hints.0, &members)?.map(Name::Key),
+        name => name,
     };
     let Some(name) = name else { return Ok(NamedSession { found: None, text }) };
     if context.connection.is_some() && !own && !kept && !keeps(app, context).await {
@@ -156,6 +151,11 @@ pub(crate) async fn named(
     };
     connection::noted(context, &found.session);
     Ok(NamedSession { found: Some(found), text })
+}
+
+/// Reads the members of `_meta` that can name a session.
+fn meta_members<'a>(app: &AppState, context: &RequestContext<'a>) -> MetaMembers<'a> {
+    MetaMembers::from_message(context.message, &app.identify.configured.carriers.also)
 }
 
 /// Whether the target of a request keeps state per session.

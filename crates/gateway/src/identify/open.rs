@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use stayput_core::{Agent, Key, Name, OpenOptions, OpenedSession, SessionOpenError};
+use stayput_identify::{text, tools::SessionTool};
 
 use super::{FoundSession, RequestContext, refusal::Refusal};
-use crate::{catalog::session_tool_names, state::AppState};
+use crate::state::AppState;
 
 /// Returns the session with this name, if this process holds it and no waiting is needed. Nearly every call takes
 /// this path.
@@ -66,8 +67,7 @@ pub(crate) async fn way_out(app: &Arc<AppState>, context: &RequestContext<'_>) -
     let tool_view = if tool { app.tool_view(context).await.filter(|it| it.kept) } else { None };
     match tool_view {
         Some(tool_view) if app.shows_tools(context) => {
-            let start = session_tool_names::name("session_start", tool_view.prefixed);
-            format!("Call `{start}` for a new session, and use the session_id that it returns.")
+            text::start_again(&SessionTool::Start.name(tool_view.prefixed))
         }
         Some(tool_view) if app.takes_argument(context) => {
             let argument = tool_view.argument.name();

@@ -3,14 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{Agent, Expiry, Handle, Key, OpenOptions, OpenedSession, SessionOpenError};
-use stayput_wire::{Edits, Message, json, meta};
+use stayput_identify::text;
+use stayput_wire::{json, meta};
 
 use super::{
     RequestContext, RequestEdit, SessionChoice,
     open::{self, keyed},
     refusal::Refusal,
 };
-use crate::{catalog::tool_argument, config::Unidentified, reply, state::AppState};
+use crate::{config::Unidentified, reply, state::AppState};
 
 /// Idle limit of an ephemeral session, in case it is not ended with its call.
 const FLEETING: Duration = Duration::from_secs(2 * 60);
@@ -60,30 +61,9 @@ async fn offer(
     context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
     let (_opened, handle) = provisional(app, context).await?;
-    let sentence = format!(
-        "This call was not run: the server keeps state between calls, and nothing says which session \
-         the call belongs to. A session is ready for this conversation: {}. Repeat the call with it, \
-         and pass it in every later call of this conversation. Keep it when the conversation is \
-         summarised. Never use it for another conversation. The session {}.",
-        how(app, context, &handle).await,
-        app.identify.lifetime()
-    );
+    let offer = text::offer(&handle, &app.handle_place(context).await);
+    let sentence = format!("{offer} The session {}.", text::lifetime(app.identify.expiry));
     Ok(SessionChoice::Answer(offered(context, &sentence, &handle)))
-}
-
-/// Text that tells how a handle is sent with a call.
-async fn how(app: &Arc<AppState>, context: &RequestContext<'_>, handle: &Handle) -> String {
-    let handle = handle.expose();
-    if app.takes_argument(context) {
-        let tool_view = app.tool_view(context).await;
-        let argument =
-            tool_view.map_or(tool_argument::ARGUMENT, |tool_view| tool_view.argument.name());
-        return format!("`\"{argument}\": \"{handle}\"` in the arguments of the tool");
-    }
-    format!(
-        "`\"{}\": \"{handle}\"` in `_meta`, or the header `Stayput-Session: {handle}`",
-        meta::SESSION
-    )
 }
 
 fn offered(context: &RequestContext<'_>, sentence: &str, handle: &Handle) -> String {
@@ -132,45 +112,4 @@ async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
         open::way_out(app, context).await
     ));
     refusal.answer(context.asked(), context.era())
-}
-
-/// Adds a handle to an answer: as the last block of a tool's result, and in `_meta`. Returns `None` for an answer
-/// that is no tool result; it stays unchanged, and its session ends soon.
-pub(crate) fn give(answer: &str, handle: &Handle) -> Option<String> {
-    let message = Message::parse(answer.as_bytes()).ok()?;
-    let result = message.result()?;
-    let content = result.find(&["content"]).filter(|content| content.is_array())?;
-    let sentence = format!(
-        "This call ran in a new session: {}. Pass it as the session argument of the tool (`session_id`, \
-         or `stayput_session_id` where the tool has that) in every later call of this conversation, and \
-         keep it when the conversation is summarised; a call without it begins with nothing.",
-        handle.expose()
-    );
-    let block = format!(r#"{{"type":"text","text":{}}}"#, json::quote(&sentence));
-    let longer = tool_argument::appended(answer, content, &block);
-    let mut edits = Edits::new(&longer);
-    edits.set_text(&["result", meta::META, meta::SESSION], handle.expose());
-    edits.apply().ok().map(std::borrow::Cow::into_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handle_is_added_as_the_last_block() {
-        let handle = Handle::generate();
-        let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"n":1.10,"content":[{"type":"text","text":"a"}],"_meta":{"x":1}}}"#;
-        let given: serde_json::Value =
-            serde_json::from_str(&give(answer, &handle).unwrap()).unwrap();
-        let blocks = given["result"]["content"].as_array().unwrap();
-        assert_eq!((blocks.len(), &blocks[0]["text"]), (2, &serde_json::json!("a")));
-        assert!(blocks[1]["text"].as_str().unwrap().contains(handle.expose()));
-        assert_eq!(given["result"]["_meta"][meta::SESSION], handle.expose());
-        assert_eq!(given["result"]["_meta"]["x"], 1);
-        let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}"#;
-        assert_eq!(give(error, &handle), None);
-        let other = r#"{"jsonrpc":"2.0","id":1,"result":{"messages":[]}}"#;
-        assert_eq!(give(other, &handle), None);
-    }
 }

@@ -1,6 +1,7 @@
 //! Refusal of a request whose session could not be identified.
 
 use stayput_core::{Blame, SessionOpenError};
+use stayput_identify::{NameError, text};
 use stayput_wire::{Code, Era};
 
 use crate::reply::{self, RequestRef};
@@ -24,23 +25,7 @@ impl Refusal {
             Blame::Caller => Code::INVALID_PARAMS,
             _ => Code::INTERNAL_ERROR,
         };
-        let sentence = match error {
-            // A session of another owner and an unknown session get the same text.
-            SessionOpenError::Unknown => {
-                format!(
-                    "There is no such session for you: it is over, or never was. Nothing was run. {way_out}"
-                )
-            }
-            SessionOpenError::Ended(_) => format!("Nothing was run: {error}. {way_out}"),
-            error => format!("Nothing was run: {error}."),
-        };
-        Self { sentence, code }
-    }
-
-    /// Text of the refusal.
-    #[cfg(test)]
-    pub(crate) fn sentence(&self) -> &str {
-        &self.sentence
+        Self { sentence: text::refusal(error, way_out), code }
     }
 
     /// Answer to the request: a tool error that a model can read, or a JSON-RPC error for other methods.
@@ -49,5 +34,17 @@ impl Refusal {
             return reply::failure(asked, era, &self.sentence);
         }
         reply::error(asked.id, self.code, &self.sentence)
+    }
+}
+
+impl From<NameError> for Refusal {
+    fn from(error: NameError) -> Self {
+        let more = match error {
+            NameError::TwoConversations { .. } => {
+                " The operator of the gateway can switch one of them off with \"hints\"."
+            }
+            _ => "",
+        };
+        Self::caller(format!("Nothing was run: {error}.{more}"))
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use stayput_core::Owner;
+use stayput_identify::{ArgumentName, SessionArgument, text::HandlePlace, tools::SessionTool};
 use stayput_upstream::{Isolation, Profile, Server};
 
 use crate::{
-    catalog::{tool_argument::Argument, tool_view::ToolView},
+    catalog::tool_view::ToolView,
     identify::RequestContext,
-    state::{AppState, roster::Roster},
+    state::{AppState, identify_rules::Front, roster::Roster},
 };
 
 impl AppState {
@@ -20,6 +21,25 @@ impl AppState {
     /// Whether session tools are shown with the tools of the request's target, provided that the target keeps state.
     pub(crate) fn shows_tools(&self, context: &RequestContext<'_>) -> bool {
         self.any(context, |server| self.identify.shows_tools(server, context.front()))
+    }
+
+    /// Returns the place where this client puts a handle.
+    pub(crate) async fn handle_place(
+        self: &Arc<Self>,
+        context: &RequestContext<'_>,
+    ) -> HandlePlace {
+        let tool_view = self.tool_view(context).await;
+        if self.takes_argument(context) {
+            let argument = tool_view.map_or(ArgumentName::Plain, |view| view.argument.name());
+            return HandlePlace::Argument(argument);
+        }
+        match context.front() {
+            Front::Modern => HandlePlace::Meta,
+            Front::Legacy | Front::Stdio => {
+                let prefixed = tool_view.is_some_and(|view| view.prefixed);
+                HandlePlace::SwitchTool(SessionTool::Switch.name(prefixed))
+            }
+        }
     }
 
     fn any(&self, context: &RequestContext<'_>, which: impl Fn(&str) -> bool) -> bool {
@@ -72,7 +92,7 @@ impl AppState {
         };
         Arc::new(ToolView {
             kept: roster.present.iter().any(|it| kept(&it.name, &it.profile)),
-            argument: Argument::of(&[]),
+            argument: SessionArgument::default(),
             prefixed: false,
         })
     }

@@ -4,6 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use stayput_identify::{InvalidPathKey, SplitPath};
 use stayput_wire::{Code, header as mcp};
 
 use super::post;
@@ -13,7 +14,7 @@ use crate::{
     call::era,
     config::target::Target,
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
-    identify::{cookie, header_names, path},
+    identify::{cookie, header_names},
     listen::{
         access,
         http::{BodyError, SLOWEST},
@@ -170,7 +171,7 @@ async fn inside(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Ste
     if let Some(at) = legacy_sse::At::of(path) {
         return legacy_sse::enter(app, (at, principal.clone()), head);
     }
-    let path::Split { path, key } = match split(app, path) {
+    let SplitPath { path, key, .. } = match split(app, path) {
         Ok(split) => split,
         Err(error) => {
             let (status, sentence) = (StatusCode::BAD_REQUEST, error.to_string());
@@ -257,10 +258,10 @@ pub(super) struct At {
 }
 
 /// Splits a path from the session key in it, if the configuration allows keys in paths.
-fn split<'a>(app: &AppState, path: &'a str) -> Result<path::Split<'a>, path::NoKey> {
+fn split<'a>(app: &AppState, path: &'a str) -> Result<SplitPath<'a>, InvalidPathKey> {
     match app.identify.configured.carriers.path {
-        true => path::split(path),
-        false => Ok(path::Split { path, key: None }),
+        true => SplitPath::parse(path),
+        false => Ok(SplitPath::without_key(path)),
     }
 }
 

@@ -4,7 +4,7 @@ use stayput_core::Timestamp;
 
 /// Formats a timestamp by RFC 3339, in UTC and to the second.
 pub(crate) fn text(at: Timestamp) -> String {
-    format!("{:.0}", date(at))
+    at.to_rfc3339()
 }
 
 /// Formats a timestamp by RFC 3339, to the millisecond.

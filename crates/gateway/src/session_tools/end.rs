@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
 use stayput_core::{OpenOptions, SessionId, SessionOpenError};
+use stayput_identify::tools::ToolReply;
 
+use super::result::Answer;
 use crate::{
     identify::{self, Refusal, RequestContext},
-    session_tools::result::ToolReply,
     state::AppState,
 };
 
@@ -15,7 +15,7 @@ use crate::{
 pub(super) async fn call(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
-) -> Result<ToolReply, Refusal> {
+) -> Result<Answer, Refusal> {
     let found = identify::current(app, context).await?;
     let session = found.session.session().clone();
     drop(found);
@@ -29,9 +29,7 @@ pub(super) async fn call(
     // Ends the links in the background: a slow child process does not delay the answer.
     let links = app.links.clone();
     tokio::runtime::Handle::current().spawn(async move { links.end(id).await });
-    let text =
-        format!("Session {id} has ended. Its state is gone, and its session_id leads nowhere.");
-    Ok(ToolReply::new(text, json!({ "session": id.to_string(), "ended": true })))
+    Ok(ToolReply::ended(id).into())
 }
 
 /// Opens a new default session if the one that ended was the connection's. A connection always has one. This runs

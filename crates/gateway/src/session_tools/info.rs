@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::result::{self, Answer};
 use crate::{
     identify::{self, Refusal, RequestContext},
-    session_tools::result::{self, ToolReply},
     state::AppState,
 };
 
@@ -12,17 +12,11 @@ use crate::{
 pub(super) async fn call(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
-) -> Result<ToolReply, Refusal> {
+) -> Result<Answer, Refusal> {
     let found = identify::current(app, context).await?;
-    let record = found.session.record();
-    let mut structure = result::session(&found.session, result::origin(context, &found));
-    structure["servers"] = record.attachments.keys().cloned().collect::<Vec<String>>().into();
-    let name = result::name(&record).map(|name| format!(" (name: {name})")).unwrap_or_default();
-    let state = structure["state"].as_str().unwrap_or_default();
-    let text = format!(
-        "Session {}{name}: its state is {state}. It {}.",
-        found.session.id(),
-        app.identify.lifetime()
-    );
-    Ok(ToolReply::new(text, structure))
+    let origin = result::origin(context, &found);
+    let mut reply = result::describe(&found.session, origin, |view| view.info());
+    let servers = found.session.record().attachments.keys().cloned().collect::<Vec<String>>();
+    reply.structure["servers"] = servers.into();
+    Ok(reply.into())
 }

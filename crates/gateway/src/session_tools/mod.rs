@@ -5,15 +5,14 @@ mod info;
 mod list;
 mod present;
 mod result;
-mod schemas;
 mod start;
 mod switch;
 
 use std::sync::Arc;
 
-pub(crate) use crate::session_tools::schemas::listed;
+use stayput_identify::tools::{SessionTool, ToolArguments, ToolError};
+
 use crate::{
-    catalog::session_tool_names::PREFIX,
     config::SessionTools,
     identify::{Refusal, RequestContext},
     observe::{
@@ -21,38 +20,31 @@ use crate::{
         call_record::{CallRecord, CallStart},
     },
     reply::ReplyText,
-    state::{AppState, identify_rules::Front},
+    state::{
+        AppState,
+        identify_rules::{Front, IdentifyRules},
+    },
 };
 
-/// Session tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tool {
-    Start,
-    Info,
-    End,
-    List,
-    Switch,
+/// Returns whether this client has a tool.
+fn is_for(tool: SessionTool, chosen: SessionTools, front: Front) -> bool {
+    match chosen {
+        SessionTools::Off => false,
+        SessionTools::Basic => SessionTool::BASIC.contains(&tool),
+        SessionTools::All => !tool.needs_connection() || front != Front::Modern,
+    }
 }
 
-/// All session tools, by their names without prefix.
-const TOOLS: [(&str, Tool); 5] = [
-    ("session_start", Tool::Start),
-    ("session_info", Tool::Info),
-    ("session_end", Tool::End),
-    ("session_list", Tool::List),
-    ("session_switch", Tool::Switch),
-];
-
-impl Tool {
-    /// Returns whether this client has the tool.
-    fn is_for(self, chosen: SessionTools, front: Front) -> bool {
-        match self {
-            Self::Start | Self::Info | Self::End => chosen != SessionTools::Off,
-            Self::List => chosen == SessionTools::All,
-            // Without a connection there is no default session to switch.
-            Self::Switch => chosen == SessionTools::All && front != Front::Modern,
-        }
-    }
+/// Returns the definitions of the session tools of this client, as JSON separated by commas.
+pub(crate) fn listed(
+    rules: &IdentifyRules,
+    context: &RequestContext<'_>,
+    prefixed: bool,
+) -> String {
+    let (chosen, front) = (rules.configured.session_tools, context.front());
+    let own = SessionTool::ALL.into_iter().filter(|tool| is_for(*tool, chosen, front));
+    let own = own.map(|tool| tool.definition(&tool.name(prefixed), rules.expiry).to_string());
+    own.collect::<Vec<String>>().join(",")
 }
 
 /// Returns whether a request may be a call of a session tool. This is false for most requests, and needs no lookup.
@@ -61,14 +53,8 @@ pub(crate) fn may_be(context: &RequestContext<'_>) -> bool {
 }
 
 /// Returns the session tool that a call may mean, and whether its name has the prefix.
-fn named(context: &RequestContext<'_>) -> Option<(Tool, bool)> {
-    let said = context.message.name()?.text()?;
-    let (prefixed, plain) = match said.strip_prefix(PREFIX) {
-        Some(plain) => (true, plain),
-        None => (false, &*said),
-    };
-    let (_, tool) = TOOLS.into_iter().find(|(name, _)| *name == plain)?;
-    Some((tool, prefixed))
+fn named(context: &RequestContext<'_>) -> Option<(SessionTool, bool)> {
+    SessionTool::from_name(&context.message.name()?.text()?)
 }
 
 /// Answers a call of a session tool. `None` if it is not one.
@@ -78,11 +64,11 @@ pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
     let call_start = CallStart { server: None, ..context.begun() };
     let mut record = CallRecord::begin(app.watch.as_ref(), call_start);
     let done = match tool {
-        Tool::Start => start::call(app, context).await,
-        Tool::Info => info::call(app, context).await,
-        Tool::End => end::call(app, context).await,
-        Tool::List => list::call(app, context).await,
-        Tool::Switch => switch::call(app, context).await,
+        SessionTool::Start => start::call(app, context).await,
+        SessionTool::Info => info::call(app, context).await,
+        SessionTool::End => end::call(app, context).await,
+        SessionTool::List => list::call(app, context).await,
+        SessionTool::Switch => switch::call(app, context).await,
     };
     Some(match done {
         Ok(reply) => {
@@ -98,7 +84,7 @@ pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
 }
 
 /// Returns the session tool that is called.
-async fn called(app: &Arc<AppState>, context: &RequestContext<'_>) -> Option<Tool> {
+async fn called(app: &Arc<AppState>, context: &RequestContext<'_>) -> Option<SessionTool> {
     if context.asked().method != "tools/call" {
         return None;
     }
@@ -106,19 +92,20 @@ async fn called(app: &Arc<AppState>, context: &RequestContext<'_>) -> Option<Too
     // If parsers can read the name differently, the server has to refuse it.
     context.message.params()?.find_unique(&["name"]).ok()?;
     let chosen = app.identify.configured.session_tools;
-    if !app.shows_tools(context) || !tool.is_for(chosen, context.front()) {
+    if !app.shows_tools(context) || !is_for(tool, chosen, context.front()) {
         return None;
     }
     let view = app.tool_view(context).await?;
     (view.kept && view.prefixed == prefixed).then_some(tool)
 }
 
-/// Returns a string argument of a call, or `None` if it is absent or empty.
-fn argument(context: &RequestContext<'_>, name: &str) -> Result<Option<String>, Refusal> {
-    let said = context.message.params().and_then(|params| params.find(&["arguments", name]));
-    let Some(said) = said.filter(|said| !said.is_null()) else { return Ok(None) };
-    match said.text() {
-        Some(text) => Ok((!text.is_empty()).then(|| text.into_owned())),
-        None => Err(Refusal::caller(format!("Nothing was done: `{name}` must be a text."))),
+/// Returns the arguments of a call.
+fn arguments<'a>(context: &RequestContext<'a>) -> ToolArguments<'a> {
+    ToolArguments::from_call(context.message)
+}
+
+impl From<ToolError> for Refusal {
+    fn from(error: ToolError) -> Self {
+        Self::caller(format!("Nothing was done: {error}."))
     }
 }

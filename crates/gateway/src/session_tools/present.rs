@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{
-    catalog::tool_argument, identify::RequestContext, session_tools::schemas, state::AppState,
-};
+use stayput_identify::append_tools;
+
+use crate::{identify::RequestContext, session_tools, state::AppState};
 
 impl AppState {
     /// Returns a `tools/list` result as this client sees it, or `None` if it stays unchanged. The session tools are
@@ -19,14 +19,13 @@ impl AppState {
             return None;
         }
         let tool_view = self.current_tool_view(context).await.filter(|tool_view| tool_view.kept)?;
-        let with_argument =
-            takes.then(|| tool_argument::listed(page, &tool_view.argument).into_owned());
+        let with_argument = takes.then(|| tool_view.argument.add_to_page(page).into_owned());
         let page = with_argument.as_deref().unwrap_or(page);
         let cursor = context.message.params().and_then(|params| params.find(&["cursor"]));
-        let list =
-            tool_argument::list(page).filter(|_| shows && cursor.is_none_or(|it| it.is_null()));
-        let Some(list) = list else { return with_argument };
-        let own = schemas::listed(&self.identify, context, tool_view.prefixed);
-        Some(tool_argument::appended(page, list, &own))
+        if !shows || cursor.is_some_and(|it| !it.is_null()) {
+            return with_argument;
+        }
+        let own = session_tools::listed(&self.identify, context, tool_view.prefixed);
+        append_tools(page, &own).or(with_argument)
     }
 }

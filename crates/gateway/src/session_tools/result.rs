@@ -2,69 +2,51 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-use stayput_core::{Clock as _, Generation, Origin, Record, Session, SessionId, SystemClock};
+use serde_json::json;
+use stayput_core::{Clock as _, Generation, Origin, Session, SessionId, SystemClock};
+use stayput_identify::tools::{SessionView, ToolReply};
 
 use crate::{
     identify::{FoundSession, RequestContext},
-    observe::time_format,
     reply::{self, AfterWrite, ReplyText},
     state::AppState,
 };
 
-/// Result with the same content as text for a model and as JSON for a program.
-pub(super) struct ToolReply {
-    pub(super) text: String,
-    pub(super) structure: Value,
+/// Result of a session tool, and what happens when it was written.
+pub(super) struct Answer {
+    pub(super) reply: ToolReply,
     pub(super) then: Option<AfterWrite>,
 }
 
-impl ToolReply {
-    pub(super) fn new(text: String, structure: Value) -> Self {
-        Self { text, structure, then: None }
+impl From<ToolReply> for Answer {
+    fn from(reply: ToolReply) -> Self {
+        Self { reply, then: None }
     }
+}
 
+impl Answer {
     /// Returns the session that the result describes, if there is one.
     pub(super) fn session(&self) -> Option<SessionId> {
-        self.structure["session"].as_str()?.parse().ok()
+        self.reply.structure["session"].as_str()?.parse().ok()
     }
 
     /// Builds the answer to a call.
     pub(super) fn done(self, context: &RequestContext<'_>) -> ReplyText {
-        let kind = reply::kind_of_result(context.era());
-        let content = json!([{ "type": "text", "text": self.text }]);
-        let result =
-            format!(r#"{{{kind}"content":{content},"structuredContent":{}}}"#, self.structure);
+        let (kind, ToolReply { text, structure, .. }) =
+            (reply::kind_of_result(context.era()), self.reply);
+        let content = json!([{ "type": "text", "text": text }]);
+        let result = format!(r#"{{{kind}"content":{content},"structuredContent":{structure}}}"#);
         context.result(&result).then(self.then)
     }
 }
 
-/// Describes a session in use, as JSON.
-pub(super) fn session(session: &Session, origin: Origin) -> Value {
-    let record = session.record();
-    let (state, generation) = match origin {
-        Origin::New => ("fresh", record.generation),
-        Origin::Existing => ("kept", record.generation),
-        Origin::Lost(generation) => ("lost", generation),
-    };
-    let expires = record.expiry.deadline(record.created, SystemClock.now()).map(time_format::text);
-    let mut told = json!({
-        "session": session.id().to_string(),
-        "state": state,
-        "generation": generation.0,
-        "created": time_format::text(record.created),
-        "expires": expires,
-    });
-    if let Some(name) = name(&record) {
-        told["name"] = name.into();
-    }
-    told
-}
-
-/// Returns the chosen name of a session (a `name` or `project` key). A key that comes from the host is not shown.
-pub(super) fn name(record: &Record) -> Option<&str> {
-    let key = record.key.as_ref()?;
-    matches!(key.source(), "name" | "project").then(|| key.value())
+/// Describes the session of a call to a function of [`SessionView`].
+pub(super) fn describe(
+    session: &Session,
+    origin: Origin,
+    reply: impl FnOnce(&SessionView<'_>) -> ToolReply,
+) -> ToolReply {
+    reply(&SessionView { record: &session.record(), origin, now: SystemClock.now() })
 }
 
 /// Returns whether the state that a client remembers can still be valid on the server of its request. A loss on

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use super::argument;
+use stayput_identify::tools::ToolError;
+
+use super::{
+    arguments,
+    result::{self, Answer},
+};
 use crate::{
-    catalog::tool_argument::ARGUMENT,
     identify::{self, Refusal, RequestContext},
-    session_tools::result::{self, ToolReply},
     state::AppState,
 };
 
@@ -14,19 +17,14 @@ use crate::{
 pub(super) async fn call(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
-) -> Result<ToolReply, Refusal> {
-    let missing = || {
-        let sentence = "Nothing was switched: `session_id` must be a session id (`sp_…`), or `key:` and a name.";
-        Refusal::caller(sentence)
-    };
-    argument(context, ARGUMENT)?.ok_or_else(missing)?;
-    let found = identify::named(app, context, true).await?.found.ok_or_else(missing)?;
+) -> Result<Answer, Refusal> {
+    if !arguments(context).names_session()? {
+        return Err(ToolError::MissingSession.into());
+    }
+    let found = identify::named(app, context, true).await?.found;
+    let found = found.ok_or(ToolError::MissingSession)?;
     let change = identify::lead(app, context, &found.session).await;
     change.map_err(|error| Refusal::of(&error, "Try again."))?;
-    let structure = result::session(&found.session, result::origin(context, &found));
-    let text = format!(
-        "Calls on this connection that name no session go to session {} now.",
-        found.session.id()
-    );
-    Ok(ToolReply::new(text, structure))
+    let origin = result::origin(context, &found);
+    Ok(result::describe(&found.session, origin, |view| view.switched()).into())
 }

@@ -52,27 +52,6 @@ impl IdentifyRules {
             SessionTools::Basic => self.takes_argument(server, front),
         }
     }
-
-    /// Describes in words when a session expires.
-    pub(crate) fn lifetime(&self) -> String {
-        let words = |span: std::time::Duration| match span.as_secs() {
-            secs if secs >= 3_600 && secs % 3_600 == 0 => format!("{} h", secs / 3_600),
-            secs if secs >= 60 && secs % 60 == 0 => format!("{} min", secs / 60),
-            secs => format!("{secs} s"),
-        };
-        match (self.expiry.idle, self.expiry.absolute) {
-            (Some(idle), Some(age)) => {
-                format!(
-                    "ends {} after its last call, and {} after its start at the latest",
-                    words(idle),
-                    words(age)
-                )
-            }
-            (Some(idle), None) => format!("ends {} after its last call", words(idle)),
-            (None, Some(age)) => format!("ends {} after its start", words(age)),
-            (None, None) => "lives until it is ended".to_owned(),
-        }
-    }
 }
 
 impl fmt::Debug for IdentifyRules {

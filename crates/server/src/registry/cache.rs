@@ -104,6 +104,8 @@ pub(crate) struct SessionGuard {
     session: Arc<CachedSession>,
     /// Set if the record was loaded from the store for this use.
     pub(crate) just_loaded: bool,
+    /// Set if the session was created for this use.
+    pub(crate) is_new: bool,
 }
 
 impl SessionGuard {
@@ -113,7 +115,7 @@ impl SessionGuard {
         just_loaded: bool,
     ) -> Self {
         session.users.fetch_add(1, Ordering::AcqRel);
-        Self { registry: registry.clone(), session, just_loaded }
+        Self { registry: registry.clone(), session, just_loaded, is_new: false }
     }
 
     pub(crate) fn session(&self) -> &Arc<CachedSession> {

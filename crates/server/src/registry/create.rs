@@ -165,7 +165,9 @@ impl SessionRegistry {
         match self.store.insert(&record, None).await {
             Ok(generation) => {
                 record.generation = generation;
-                Ok(SessionGuard::new(self, self.cache.insert(record, key), true))
+                let mut guard = SessionGuard::new(self, self.cache.insert(record, key), true);
+                guard.is_new = true;
+                Ok(guard)
             }
             Err(error) => {
                 self.cache.release(&record.owner);

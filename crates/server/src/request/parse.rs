@@ -1,27 +1,19 @@
 //! Parser of requests, as bytes (HTTP) and as rmcp types (other transports).
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use rmcp::model::{ClientRequest, GetMeta as _, JsonObject};
-use serde_json::Value;
-use stayput_core::{Name, Owner};
+use rmcp::model::{ClientRequest, GetMeta as _};
+use stayput_core::Owner;
+use stayput_identify::{ExplicitNames, JsonValue, MetaMembers, SessionArguments, may_name_session};
 use stayput_wire::{Era, Message, Raw, meta};
 
-use super::{RequestInfo, prefilter};
+use super::RequestInfo;
 use crate::{
     ServerSessions,
-    names::{
-        Members, RequestHeaders, RequestNames, SessionRef, connection_hash, is_session_member,
-    },
+    names::{RequestHeaders, RequestNames, SessionRef, connection_hash},
     registry::TransportSession,
 };
-
-/// Argument that names a session.
-pub(crate) const SESSION_ARGUMENT: &str = "session_id";
-
-/// Argument that names a session if the tool has its own `session_id`.
-pub(crate) const FALLBACK_ARGUMENT: &str = "stayput_session_id";
 
 /// Kind of a request, as far as sessions are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,18 +49,9 @@ pub(crate) fn from_headers(
     head: &RequestHeaders<'_>,
     kind: RequestKind,
 ) -> RequestInfo {
-    if head.has_session_header {
-        return info_from_names(
-            sessions,
-            owner,
-            head,
-            (RequestNames::default(), kind, head.is_modern),
-        );
-    }
-    let mut info = info_from_connection(sessions, owner, head, (kind, head.is_modern));
-    info.session_ref =
-        SessionRef::from_implicit(sessions.name_sources(), head, info.connection.as_ref());
-    info
+    let names =
+        RequestNames::read(sessions.name_sources(), None, MetaMembers::default(), Some(head));
+    info_from_names(sessions, owner, head, (&names, kind, head.is_modern))
 }
 
 /// Returns the info of a request with a body, and the body without the session names if it had any. A body that is
@@ -80,7 +63,7 @@ pub(crate) fn parse_body(
     body: &[u8],
 ) -> (RequestInfo, Option<Bytes>) {
     let modern = head.is_modern;
-    let may_name = prefilter::may_name_session(body, modern);
+    let may_name = may_name_session(body, modern);
     if modern
         && !may_name
         && let Some(method) = head.method
@@ -103,50 +86,24 @@ pub(crate) fn parse_body(
     if !may_name {
         return (from_headers(sessions, owner, head, kind), None);
     }
-    let mut names = RequestNames::default();
-    let taken = message.arguments().filter(|_| kind == RequestKind::ToolCall).map(|arguments| {
+    let arguments = SessionArguments::from_call(&message).map(|arguments| {
         let tool = message.name().and_then(Raw::text).unwrap_or_default();
-        (arguments, take_arguments(arguments, sessions.has_own_argument(&tool), &mut names))
+        (arguments, sessions.argument_rule(&tool))
     });
-    let taken = taken.filter(|(_, names)| !names.is_empty());
-    let (members, version) = message.meta().map(session_members).unwrap_or_default();
-    names.meta = members;
-    let named = message.meta().filter(|_| names.meta.iter().any(|(key, _)| key == meta::SESSION));
+    let members = MetaMembers::from_message(&message, &[]);
+    let mut names = RequestNames::read(sessions.name_sources(), arguments, members, Some(head));
+    let edited = names.edit(&message);
+    let version = message.meta().and_then(|it| it.find(&[meta::PROTOCOL_VERSION])?.text());
     let modern = modern || version.is_some_and(|it| Era::from_version(&it) == Era::Modern);
-    let edited = (taken.is_some() || named.is_some()).then(|| {
-        let mut edits = message.edit();
-        if let Some((arguments, names)) = &taken {
-            for name in names {
-                edits.remove_in(*arguments, &[name]);
-            }
-        }
-        if let Some(meta) = named {
-            edits.remove_in(meta, &[meta::SESSION]);
-        }
-        edits.apply().ok().map(|text| Bytes::from(text.into_owned()))
-    });
-    (info_from_names(sessions, owner, head, (names, kind, modern)), edited.flatten())
+    (info_from_names(sessions, owner, head, (&names, kind, modern)), edited)
 }
 
-/// Completes the info with the session that the names refer to.
-fn info_from_names<'a>(
-    sessions: &ServerSessions,
-    owner: &Owner,
-    head: &'a RequestHeaders<'a>,
-    (mut names, kind, modern): (RequestNames<'a>, RequestKind, bool),
-) -> RequestInfo {
-    let mut info = info_from_connection(sessions, owner, head, (kind, modern));
-    (names.connection, names.head) = (info.connection.take(), Some(head));
-    info.session_ref = SessionRef::read(sessions.name_sources(), &names);
-    RequestInfo { connection: names.connection, ..info }
-}
-
-/// Returns the info about the connection. A recently verified connection is looked up by its id.
-fn info_from_connection(
+/// Returns the info of a request with these names. A recently verified connection is looked up by its id.
+fn info_from_names(
     sessions: &ServerSessions,
     owner: &Owner,
     head: &RequestHeaders<'_>,
-    (kind, modern): (RequestKind, bool),
+    (names, kind, modern): (&RequestNames<'_>, RequestKind, bool),
 ) -> RequestInfo {
     let (connection_id, mut connection_verified) = (head.connection_id(modern), false);
     let connection = connection_id.map(|id| {
@@ -157,66 +114,15 @@ fn info_from_connection(
     // The id is needed to verify the connection, and by the event log.
     let connection_id =
         connection_id.filter(|_| !connection_verified || sessions.is_resumable()).cloned();
+    let sources = sessions.name_sources();
     RequestInfo {
-        session_ref: SessionRef::Missing,
+        session_ref: SessionRef::read(sources, names, Some(head), connection.as_ref()),
         connection,
         kind,
+        named_by_argument: names.explicit.is_named_by_argument(),
         connection_id,
         connection_verified,
     }
-}
-
-/// Reads the session arguments, and returns the names of those that are not for the tool.
-fn take_arguments<'a>(
-    arguments: Raw<'a>,
-    own_argument: Option<bool>,
-    names: &mut RequestNames<'a>,
-) -> Vec<&'static str> {
-    let mut taken = Vec::new();
-    for (name, value) in arguments.members() {
-        let name = match name.text().as_deref() {
-            Some(SESSION_ARGUMENT) => SESSION_ARGUMENT,
-            Some(FALLBACK_ARGUMENT) => FALLBACK_ARGUMENT,
-            _ => continue,
-        };
-        let text = value.text();
-        if is_session_argument(name, own_argument, text.as_deref(), value.is_null()) {
-            names.argument = text.filter(|text| !text.is_empty()).or(names.argument.take());
-            taken.push(name);
-        }
-    }
-    taken
-}
-
-/// Returns whether an argument names a session. E39: a tool's own `session_id` is left alone, and so is a value that
-/// is no session name if the tool was not mounted. R148: an empty value names nothing.
-fn is_session_argument(
-    name: &str,
-    own_argument: Option<bool>,
-    text: Option<&str>,
-    null: bool,
-) -> bool {
-    let empty = null || text == Some("");
-    match (name, own_argument) {
-        (FALLBACK_ARGUMENT, _) | (_, Some(false)) => empty || text.is_some(),
-        (_, Some(true)) => false,
-        (_, None) => text.is_some_and(|text| Name::parse(text).is_some()),
-    }
-}
-
-/// Returns the members of `_meta` that can name a session, and its protocol version.
-fn session_members(found: Raw<'_>) -> (Members<'_>, Option<Cow<'_, str>>) {
-    let (mut members, mut version) = (Vec::new(), None);
-    for (key, value) in found.members() {
-        match key.text() {
-            Some(key) if key == meta::PROTOCOL_VERSION => version = value.text(),
-            Some(key) if is_session_member(&key) => {
-                members.extend(value.text().map(|value| (key, value)));
-            }
-            _ => {}
-        }
-    }
-    (members, version)
 }
 
 /// Removes the session names from a typed request, and returns its info.
@@ -225,45 +131,40 @@ pub(crate) fn parse_typed(
     transport: &Arc<TransportSession>,
     request: &mut ClientRequest,
 ) -> RequestInfo {
-    let mut names = RequestNames {
-        connection: Some(SessionRef::Transport(transport.clone())),
-        ..RequestNames::default()
+    let arguments = match &*request {
+        ClientRequest::CallToolRequest(call) => call.params.arguments.as_ref().and_then(|it| {
+            let arguments = SessionArguments::from_object(JsonValue::Object(it))?;
+            Some((arguments, sessions.argument_rule(&call.params.name)))
+        }),
+        _ => None,
     };
-    if let ClientRequest::CallToolRequest(call) = request
-        && let Some(arguments) = &mut call.params.arguments
-    {
-        names.argument =
-            take_typed_argument(arguments, sessions.has_own_argument(&call.params.name))
-                .map(Cow::Owned);
-    }
-    let members = request.get_meta().iter().filter(|(key, _)| is_session_member(key));
-    let members = members
-        .filter_map(|(key, value)| Some((key.clone().into(), value.as_str()?.to_owned().into())));
-    names.meta = members.collect();
-    if !names.meta.is_empty() {
-        request.get_meta_mut().remove(meta::SESSION);
-    }
-    let session_ref = SessionRef::read(sessions.name_sources(), &names);
+    let members = MetaMembers::from_object(JsonValue::Object(request.get_meta()), &[]);
+    let names = RequestNames::read(sessions.name_sources(), arguments, members, None);
+    let connection = Some(SessionRef::Transport(transport.clone()));
+    let session_ref = SessionRef::read(sessions.name_sources(), &names, None, connection.as_ref());
+    let explicit = names.explicit;
+    remove_names(&explicit, request);
     RequestInfo {
         session_ref,
-        connection: names.connection,
+        connection,
         kind: RequestKind::from_method(Some(request.method())),
+        named_by_argument: explicit.is_named_by_argument(),
         connection_id: None,
         connection_verified: false,
     }
 }
 
-fn take_typed_argument(arguments: &mut JsonObject, own_argument: Option<bool>) -> Option<String> {
-    let mut found = None;
-    for name in [SESSION_ARGUMENT, FALLBACK_ARGUMENT] {
-        let Some(value) = arguments.get(name) else { continue };
-        if is_session_argument(name, own_argument, value.as_str(), value.is_null()) {
-            let taken = arguments.remove(name);
-            let text = taken.as_ref().and_then(Value::as_str).filter(|text| !text.is_empty());
-            found = text.map(str::to_owned).or(found);
+fn remove_names(names: &ExplicitNames, request: &mut ClientRequest) {
+    if let ClientRequest::CallToolRequest(call) = request
+        && let Some(arguments) = &mut call.params.arguments
+    {
+        for name in names.taken_arguments() {
+            arguments.remove(name.as_str());
         }
     }
-    found
+    if names.is_in_meta() {
+        request.get_meta_mut().remove(meta::SESSION);
+    }
 }
 
 #[cfg(test)]

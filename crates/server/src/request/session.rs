@@ -35,6 +35,8 @@ pub(crate) struct RequestInfo {
     /// Connection of the request, even if the request names another session.
     pub(crate) connection: Option<SessionRef>,
     pub(crate) kind: RequestKind,
+    /// Set if an argument of the tool names the session, not only another source.
+    pub(crate) named_by_argument: bool,
     /// `Mcp-Session-Id` of that connection. Set only if it is needed later.
     pub(crate) connection_id: Option<HeaderValue>,
     /// Set if the connection was verified recently.
@@ -94,6 +96,11 @@ impl RequestSession {
 
     pub(crate) fn kind(&self) -> RequestKind {
         self.info.kind
+    }
+
+    /// Returns whether an argument of the tool names the session.
+    pub(crate) fn is_named_by_argument(&self) -> bool {
+        self.info.named_by_argument
     }
 
     fn is_tool(&self) -> bool {

@@ -12,6 +12,7 @@ use rmcp::{
     model::{CallToolResponse, CallToolResult, ContentBlock},
 };
 use stayput_core::Handle;
+use stayput_identify::text;
 use stayput_wire::meta;
 
 use crate::{
@@ -95,13 +96,7 @@ fn add_handle(
     let meta_out = result.meta.get_or_insert_default();
     meta_out.insert(meta::SESSION.to_owned(), handle.expose().into());
     if request_session.open_minted_handle().is_some() {
-        let sentence = format!(
-            "This call ran in a new session: {}. Pass it as `session_id` in every later call of this \
-             conversation, and keep it when the conversation is summarised; a call without it begins with \
-             nothing.",
-            handle.expose()
-        );
-        result.content.push(ContentBlock::text(sentence));
+        result.content.push(ContentBlock::text(text::minted(handle)));
     }
     result
 }

@@ -1,22 +1,20 @@
 //! Probe of one server: starts it, lists its tools, and opens two sessions at once.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_identify::{SessionArgument, tool_names};
 use stayput_upstream::{
     Asking, Isolation, LinkOpenError, LinkOwner, Links, PooledLink, Profile, Server,
 };
-use stayput_wire::{Era, Raw};
+use stayput_wire::Era;
 use tokio::time::Instant;
 
 use super::{
     files,
     finding::{Finding, ProbedIsolation, ServerReport},
 };
-use crate::{
-    catalog::tool_argument::{self, Argument},
-    commands::check::isolation_probe::{self, ProbeOutcome, SessionPair},
-};
+use crate::commands::check::isolation_probe::{self, ProbeOutcome, SessionPair};
 
 /// Maximum number of names in a message.
 const MAX_NAMES: usize = 5;
@@ -74,8 +72,8 @@ impl Probe<'_> {
             let what = "it says that it has tools, and does not list them";
             found.findings.push(Finding::new(what));
         }
-        let argument = Argument::of(pages);
-        let left = argument.left();
+        let argument = SessionArgument::for_pages(pages);
+        let left = argument.unlisted();
         if self.isolation(profile) != Isolation::Shared && !left.is_empty() {
             found.notes.push(format!(
                 "{} of its tools show no argument for a session, because their schemas have no place \
@@ -211,9 +209,7 @@ fn place(owner: Owner) -> LinkOwner {
 
 /// Returns the names of a server's tools.
 fn tools(profile: &Profile) -> Vec<String> {
-    let pages = profile.pages("tools/list").iter().filter_map(|page| str::from_utf8(page).ok());
-    let tools = pages.filter_map(tool_argument::list).flat_map(Raw::elements);
-    tools.filter_map(|tool| Some(tool.find(&["name"])?.text()?.into_owned())).collect()
+    tool_names(profile.pages("tools/list")).map(Cow::into_owned).collect()
 }
 
 /// Joins the first few names.

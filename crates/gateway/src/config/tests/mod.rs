@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use stayput_config::Environment;
 use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_identify::CustomSource;
 use stayput_process::Grace;
 use stayput_upstream::{EraChoice, Expansion, Isolation, Launch, Options, Resolved, Scope};
 

@@ -237,7 +237,7 @@ fn schema_has_all_keys_of_the_program() {
     assert_eq!(inner(auth, "jwt"), sorted(keys::JWT));
     assert_eq!(inner(auth, "proxy"), sorted(keys::PROXY));
     let hints = &schema["definitions"]["settings"]["properties"]["hints"]["items"]["enum"];
-    assert_eq!(*hints, serde_json::json!(identify::HINTS));
+    assert_eq!(*hints, serde_json::json!(stayput_identify::HINT_SOURCES));
     let limits =
         target(schema, &target(schema, &schema["properties"]["stayput"])["properties"]["limits"]);
     let per_owner = target(schema, &limits["properties"]["per_owner"]);

@@ -3,9 +3,10 @@
 use futures_util::future::join_all;
 use http::HeaderValue;
 use stayput_core::Generation;
+use stayput_identify::CustomSource;
 
 use super::*;
-use crate::config::{CustomSource, Hints};
+use crate::config::Hints;
 
 type Carrier = (&'static str, fn(&mut Request, &str));
 
@@ -173,6 +174,7 @@ async fn conflicting_names_are_an_error() {
             let text = world.ask(&request).await.refusal();
             assert!(text.contains("two different conversations"), "{text}");
             assert!(text.contains(one.0) && text.contains(other.0), "{text}");
+            assert!(text.contains("\"hints\""), "the operator can decide: {text}");
         }
     }
 }

@@ -77,6 +77,21 @@ async fn unknown_session_is_not_created_by_session_start() {
     }
 }
 
+/// E31: the argument of a session tool is only for Stayput. A value that is no name is refused, not passed over: else
+/// `session_start` would begin anew, and `session_end` would end the session of the connection.
+#[tokio::test]
+async fn session_tools_refuse_a_value_that_is_no_name() {
+    let world = World::new().await;
+    for value in [json!("42"), json!(7)] {
+        for tool in ["session_start", "session_info", "session_end"] {
+            let arguments = json!({ "session_id": value });
+            let text = refused(&world, &ann(), tool, arguments).await;
+            assert!(text.contains("the argument `session_id` must be a session id"), "{text}");
+        }
+    }
+    assert!(world.app.sessions.held_sessions().is_empty());
+}
+
 /// Compaction: a client that lost its handle gets a new one by the session's name. Only the owner can do that.
 #[tokio::test]
 async fn lost_handle_is_reissued_by_name() {

@@ -12,7 +12,6 @@ use crate::{
         cursor::Cursor,
         index::Indexed,
         list::{self, List, Page, Part, TOOLS},
-        tool_argument,
     },
     identify::RequestContext,
     route::{aggregate::cache_ttl::CacheTtl, lists},
@@ -158,7 +157,7 @@ impl Listing<'_> {
         if *self.list == TOOLS && takes && view.kept {
             for page in &mut part.pages {
                 let Ok(text) = str::from_utf8(&page.text) else { continue };
-                let shown = tool_argument::listed(text, &view.argument).into_owned();
+                let shown = view.argument.add_to_page(text).into_owned();
                 page.text = shown.into();
             }
         }

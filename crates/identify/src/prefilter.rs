@@ -10,8 +10,9 @@ const VERSION_PART: &str = "protocolVersion";
 const BLOCK_BYTES: usize = 16;
 
 /// Returns whether a body can contain a session name or, unless the headers have it, a protocol version. Most bodies
-/// do not, and are not parsed for names. Without a backslash no name can be escaped, so a text search suffices.
-pub(super) fn may_name_session(body: &[u8], modern: bool) -> bool {
+/// do not, and are not parsed for names: the server library forwards them unread. Without a backslash no name can be escaped, so a text search suffices.
+#[must_use]
+pub fn may_name_session(body: &[u8], modern: bool) -> bool {
     let contains_candidate =
         if modern { contains_candidate::<true> } else { contains_candidate::<false> };
     if !contains_candidate(body) {
@@ -63,13 +64,13 @@ mod tests {
     use stayput_wire::meta;
 
     use super::*;
-    use crate::request::parse::{FALLBACK_ARGUMENT, SESSION_ARGUMENT};
+    use crate::ArgumentName::{Plain, Prefixed};
 
     /// Every name is found at every position.
     #[test]
     fn every_name_is_found_at_every_position() {
         let hints = meta::CONVERSATION_HINTS.iter().map(|(_, hint)| *hint);
-        let all = [SESSION_ARGUMENT, FALLBACK_ARGUMENT, meta::SESSION, meta::BAGGAGE];
+        let all = [Plain.as_str(), Prefixed.as_str(), meta::SESSION, meta::BAGGAGE];
         let assert_found = |name: &str, modern: bool| {
             for before in 0..70 {
                 for after in [0, 1, 5, 40] {

@@ -48,7 +48,8 @@ impl Cookie {
     }
 
     /// Returns `Set-Cookie` with a handle, or to delete the cookie. R046, R047: it expires with the session.
-    pub(crate) fn set_cookie(self, handle: Option<&Handle>, expiry: Expiry) -> Option<HeaderValue> {
+    #[must_use]
+    pub fn set_cookie(self, handle: Option<&Handle>, expiry: Expiry) -> Option<HeaderValue> {
         let age = [expiry.idle, expiry.absolute].into_iter().flatten().min();
         let age = if handle.is_some() { age.map(|age| age.as_secs()) } else { Some(0) };
         let secure = self.secure || self.same_site == SameSite::None;
@@ -65,8 +66,9 @@ impl Cookie {
     }
 }
 
-/// Reads the cookie of a request.
-pub(crate) fn read(headers: &HeaderMap) -> Option<&str> {
+/// Returns the value of the session cookie of a request.
+#[must_use]
+pub fn read_cookie(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     lines.find_map(mcp::session_cookie)
 }
@@ -109,7 +111,7 @@ mod tests {
             for line in lines {
                 headers.append(header::COOKIE, HeaderValue::from_static(line));
             }
-            read(&headers).map(str::to_owned)
+            read_cookie(&headers).map(str::to_owned)
         };
         assert_eq!(header(&["a=b; mcp_session_id=sp_x; c=d"]).as_deref(), Some("sp_x"));
         assert_eq!(header(&["a=b", "mcp_session_id=y"]).as_deref(), Some("y"));
