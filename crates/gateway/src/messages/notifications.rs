@@ -1,11 +1,8 @@
 //! Notifications and responses of clients.
 
-use std::collections::HashSet;
-
-use stayput_upstream::LinkOwner;
 use stayput_wire::{Message, MessageKind};
 
-use crate::{connections::connection::Connection, state::AppState};
+use crate::{connections::connection::Connection, messages::listen_stream, state::AppState};
 
 /// Prefix of all methods that a client may send without an id.
 pub(crate) const NOTIFICATIONS: &str = "notifications/";
@@ -37,16 +34,7 @@ pub(crate) fn handle_message(app: &AppState, connection: &Connection, message: &
 /// Passes other notifications on to the servers, on every existing link of the connection. No child process is
 /// started for a notification.
 fn pass_on(app: &AppState, connection: &Connection, message: &Message<'_>) {
-    let servers = app.servers.values().filter(|server| connection.target.has(server.name()));
-    let servers: Vec<_> = servers.collect();
-    let mut keys = HashSet::new();
-    for session in connection.sessions() {
-        let place = LinkOwner::new(connection.owner.clone(), session);
-        for link in servers.iter().filter_map(|server| app.links.find(server, &place)) {
-            // Several sessions may share a link.
-            if keys.insert(link.key().clone()) {
-                let _ = link.tell(message);
-            }
-        }
+    for link in listen_stream::links(app, connection) {
+        let _ = link.tell(message);
     }
 }

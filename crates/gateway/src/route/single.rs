@@ -1,9 +1,9 @@
 //! Requests to one server, whose names and results pass unchanged.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use futures_util::future::join_all;
-use stayput_upstream::{LinkOwner, PooledLink, Profile, Server};
+use stayput_upstream::{Profile, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     catalog::list::is_list,
     connections::connection::Connection,
     identify::RequestContext,
-    messages::subscriptions,
+    messages::{listen_stream, subscriptions},
     observe::call_record::CallRecord,
     reply::ReplyText,
     route::{discover, lists},
@@ -155,13 +155,11 @@ async fn set_level(
 ) -> CallOutcome {
     let app = context.app;
     wish(app, connection, context.message).await;
-    let own = connection.default_session();
-    let find = |session| app.links.find(server, &LinkOwner::new(connection.owner.clone(), session));
-    let others = connection.sessions().into_iter().filter(|it| *it != own).filter_map(find);
-    // Several sessions may share a link.
-    let others: HashMap<_, PooledLink> = others.map(|link| (link.key().clone(), link)).collect();
-    join_all(others.values().map(|link| open_link::tell_level(connection, link))).await;
-    match find(own) {
+    let own = app.links.find(server, &connection.place());
+    let links = listen_stream::links(app, connection);
+    let others = links.iter().filter(|link| own.as_ref().is_none_or(|own| own.key() != link.key()));
+    join_all(others.map(|link| open_link::tell_level(connection, link))).await;
+    match own {
         Some(_) => call::run(context, server, None).await,
         None => context.result("{}").into(),
     }

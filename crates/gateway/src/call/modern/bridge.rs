@@ -9,7 +9,7 @@ use stayput_wire::{Code, Message, Raw, json, meta};
 const PREFIX: &str = "io.modelcontextprotocol/";
 
 /// Log levels, the least severe first.
-const LEVELS: [&str; 8] =
+pub(crate) const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// Returns a request for a legacy server, without the `_meta` keys of the modern era.

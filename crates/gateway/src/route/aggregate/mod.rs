@@ -12,10 +12,10 @@ pub(crate) mod initialize;
 mod listing;
 mod route;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
-use stayput_upstream::{CallOptions, LinkOwner};
+use stayput_upstream::LinkOwner;
 use stayput_wire::{Code, Era, Message, Version, json};
 
 use self::{
@@ -23,9 +23,10 @@ use self::{
     route::{Route, Routed},
 };
 use crate::{
-    call::CallOutcome,
+    call::{CallOutcome, modern::bridge::LEVELS, open_link},
     catalog::{index::Indexed, list::List},
     identify::RequestContext,
+    messages::listen_stream,
     reply::ReplyText,
     route::{discover, single},
     state::{
@@ -34,13 +35,6 @@ use crate::{
         roster::{Present, Roster},
     },
 };
-
-/// Timeout for `logging/setLevel` at each server.
-const SET_LEVEL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Log levels of RFC 5424, by their names in MCP.
-const LEVELS: [&str; 8] =
-    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 impl Aggregate {
     /// Returns the index of a list of one server.
@@ -174,22 +168,14 @@ impl Refusal {
 async fn set_log_level(context: &RequestContext<'_>) -> Result<String, Refusal> {
     let (app, params) = (context.app, context.message.params());
     let level = params.and_then(|params| params.find(&["level"])?.text());
-    let params = params.filter(|_| level.is_some_and(|level| LEVELS.contains(&&*level)));
-    let Some(params) = params else {
+    if !level.is_some_and(|level| LEVELS.contains(&&*level)) {
         let levels = LEVELS.join(", ");
         return Err(Refusal::invalid(format!("`level` is one of {levels}")));
-    };
-    let Some(connection) = context.connection else { return Ok("{}".to_owned()) };
-    single::wish(app, connection, context.message).await;
-    let place = connection.place();
-    let links = app.servers.values().filter_map(|server| app.links.find(server, &place));
-    let links = links.filter(|link| link.greeting().has("logging"));
-    let requests = links.map(|link| async move {
-        let options = CallOptions { limit: Some(SET_LEVEL_TIMEOUT), ..CallOptions::default() };
-        if let Ok(call) = link.call("logging/setLevel", Some(params.as_str()), options).await {
-            let _ = call.answer().await;
-        }
-    });
-    join_all(requests).await;
+    }
+    if let Some(connection) = context.connection {
+        single::wish(app, connection, context.message).await;
+        let links = listen_stream::links(app, connection);
+        join_all(links.iter().map(|link| open_link::tell_level(connection, link))).await;
+    }
     Ok("{}".to_owned())
 }
