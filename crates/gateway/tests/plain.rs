@@ -144,6 +144,53 @@ async fn slow_body_is_closed() {
     }
 }
 
+/// R062: a head has to be complete in time, however steadily its bytes come. This holds for the first request of a
+/// connection and for later ones.
+#[tokio::test]
+async fn slow_head_is_closed() {
+    let limits = json!({ "limits": { "stall": "1s" } });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark("slow-head"), &[]) }), limits).await;
+    for before in ["", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
+        let mut socket = connect(&gateway).await;
+        socket.write_all(before.as_bytes()).await.unwrap();
+        if !before.is_empty() {
+            until(&mut socket, "ok\n").await;
+        }
+        let (mut read, mut write) = socket.into_split();
+        let drip = async {
+            write.write_all(b"GET /healthz HTTP/1.1\r\nx: ").await.unwrap();
+            while write.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut said = Vec::new();
+        tokio::select! {
+            // The connection may be reset, because bytes are unread.
+            _ = read.read_to_end(&mut said) => {}
+            () = drip => unreachable!(),
+            () = tokio::time::sleep(LONG) => panic!("it is still waited for"),
+        }
+        assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    }
+}
+
+/// A client that closes its side of the connection while its call runs has disconnected: the connection ends at once
+/// and without an answer.
+#[tokio::test]
+async fn half_closed_connection_counts_as_disconnected() {
+    let gateway = gateway("half-closed").await;
+    let client = gateway.client("test").await;
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "slow", "arguments": { "ms": 600_000 } } })
+    .to_string();
+    let call = count(&client, 1, |_| plain(&call));
+    let mut socket = connect(&gateway).await;
+    socket.write_all(call.as_bytes()).await.unwrap();
+    socket.shutdown().await.unwrap();
+    assert_eq!(rest(&mut socket).await, "");
+}
+
 /// R062: a request over a limit is refused, and the answer names the limit.
 #[tokio::test]
 async fn request_over_a_limit_is_refused() {

@@ -165,17 +165,18 @@ impl Gateway {
     pub(crate) fn announce(&self) -> io::Result<()> {
         let Some((listener, _)) = &self.listener else { return Ok(()) };
         let address = listener.local_addr()?;
-        let url = format!("http://{address}");
+        let scheme = if self.app.rules.tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{address}");
         let fields = [("event", "listening"), ("url", &*url)];
         self.log.event(Level::Info, &format!("stayput listens on {url}"), &fields);
         for name in self.app.servers.keys() {
-            let url = format!("http://{address}/mcp/{name}");
+            let url = format!("{url}/mcp/{name}");
             let fields = [("event", "serving"), ("server", name), ("url", &*url)];
             self.log.event(Level::Info, &format!("  {name}: {url}"), &fields);
             self.log_client_setup(name, &url);
         }
         if self.app.servers.len() > 1 {
-            let url = format!("http://{address}/mcp");
+            let url = format!("{url}/mcp");
             let fields = [("event", "serving"), ("server", "all"), ("url", &*url)];
             let line = format!("  all of them at once, tools named SERVER__TOOL: {url}");
             self.log.event(Level::Info, &line, &fields);

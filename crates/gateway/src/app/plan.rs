@@ -44,6 +44,7 @@ impl Plan {
     /// Builds the plan that a configuration asks for.
     pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
         let rules = RequestRules {
+            tls: config.tls,
             body_limit: config.limits.body,
             header_limit: config.limits.headers,
             stall: config.limits.stall,

@@ -4,6 +4,7 @@
 /// Keys of the file's `stayput` object.
 pub(super) const FILE: &[&str] = &[
     "listen",
+    "tls",
     "store",
     "allowed_origins",
     "allowed_hosts",
@@ -19,6 +20,9 @@ pub(super) const FILE: &[&str] = &[
     "otlp",
     "seal",
 ];
+
+/// Keys of `tls`.
+pub(super) const TLS: &[&str] = &["cert", "key"];
 
 /// Keys of `audit`.
 pub(super) const AUDIT: &[&str] = &["to", "arguments"];

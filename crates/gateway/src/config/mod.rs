@@ -13,6 +13,7 @@ mod settings;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod watch;
 
 use std::{
@@ -35,6 +36,7 @@ pub(crate) use self::{
     auth::{Auth, JwtRules},
     identify::{Identify, SessionTools, Unidentified},
     settings::{Limits, address},
+    tls::Tls,
 };
 use crate::observe::ObserveRules;
 pub(crate) use stayput_config::{
@@ -51,6 +53,8 @@ pub(crate) const SETTINGS: &str = "(settings)";
 pub(crate) struct Config {
     /// Address to listen on.
     pub(crate) listen: SocketAddr,
+    /// Certificate and key, if it listens with TLS.
+    pub(crate) tls: Option<Tls>,
     /// URL of the session store. It can contain a password.
     pub(crate) store: String,
     /// Servers in the order of the file, without disabled ones.
@@ -150,6 +154,7 @@ impl Config {
         unset.extend(wrong.map(|wrong| (SETTINGS.to_owned(), wrong)));
         let config = Self {
             listen: settings.listen,
+            tls: settings.tls,
             store,
             servers: found,
             allowed_origins: settings.allowed_origins,
@@ -172,6 +177,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("listen", &self.listen)
+            .field("tls", &self.tls)
             .field("store", &self.store.parse::<Address>())
             .field("servers", &self.servers)
             .field("allowed_origins", &self.allowed_origins)

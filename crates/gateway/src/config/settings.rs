@@ -14,7 +14,9 @@ use stayput_wire::Message;
 use super::{
     auth::{self, Auth},
     identify::Identify,
-    keys, seal, watch,
+    keys, seal,
+    tls::{self, Tls},
+    watch,
 };
 use crate::observe::ObserveRules;
 
@@ -88,6 +90,7 @@ impl Default for Limits {
 /// Settings as read, with defaults for missing keys.
 pub(super) struct Settings {
     pub(super) listen: SocketAddr,
+    pub(super) tls: Option<Tls>,
     pub(super) store: Option<String>,
     pub(super) allowed_origins: Vec<String>,
     pub(super) allowed_hosts: Vec<String>,
@@ -104,6 +107,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 7337).into(),
+            tls: None,
             store: None,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
@@ -129,6 +133,7 @@ impl Settings {
             public_url,
             seal: table.read("seal", seal::seal)?.unwrap_or_default(),
             listen: table.read("listen", listen)?.unwrap_or(own.listen),
+            tls: table.read("tls", tls::tls)?,
             store: table.read("store", store)?,
             allowed_origins: texts(&table, "allowed_origins", origin)?,
             allowed_hosts: texts(&table, "allowed_hosts", host)?,

@@ -75,7 +75,11 @@ impl Acceptor {
     ) {
         let places = app.rules.sockets;
         let Some(place) = self.inside.take(places) else {
-            return self.turn_away(socket, places);
+            // Before a TLS handshake there are no words that the client would understand.
+            if app.rules.tls.is_none() {
+                self.turn_away(socket, places);
+            }
+            return;
         };
         let app = app.clone();
         // Moves the socket to the worker's runtime.

@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use crate::{
     auth::{Authenticator, call_limit::CallLimiter, rate_limit::RateLimiter},
     catalog::tool_view::ToolViews,
-    config::{Identify, Limits, OnLoss, ServerEntry, ToolFilter},
+    config::{Identify, Limits, OnLoss, ServerEntry, Tls, ToolFilter},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
@@ -124,6 +124,8 @@ pub(crate) struct ConfiguredRules {
 /// Limits and rules for requests of clients.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRules {
+    /// Certificate and key of the HTTP listener, if it uses TLS.
+    pub(crate) tls: Option<Tls>,
     /// Maximum size of a request body.
     pub(crate) body_limit: usize,
     /// Maximum size of the request headers.
@@ -149,6 +151,7 @@ impl Default for RequestRules {
     fn default() -> Self {
         let limits = Limits::default();
         Self {
+            tls: None,
             body_limit: limits.body,
             header_limit: limits.headers,
             stall: limits.stall,

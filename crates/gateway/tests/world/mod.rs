@@ -93,7 +93,8 @@ impl Gateway {
             let mut found = Some(found);
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let mut words = line.split(|c: char| c.is_whitespace() || c == '"');
-                let url = words.find(|word| word.starts_with("http://"));
+                let url = words
+                    .find(|word| ["http://", "https://"].iter().any(|it| word.starts_with(it)));
                 if let (Some(url), Some(_)) = (url, &found) {
                     let base = url.split("/mcp").next().unwrap_or(url).trim_end_matches('/');
                     let _ = found.take().unwrap().send(base.to_owned());

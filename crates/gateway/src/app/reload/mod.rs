@@ -172,7 +172,7 @@ impl ConfigReader {
         let mut warnings = config.warnings.clone();
         let open_to_all = self.source.open_to_all;
         let mut plan = Plan { open_to_all, ..Plan::of(config)? };
-        warnings.extend(self.fixed.restore_fixed(&mut plan));
+        warnings.extend(self.fixed.restore_fixed(&mut plan, before));
         let owners = app::owners(std::mem::take(&mut plan.auth), Some(&before.owners))?;
         app::exposed(&plan, &owners)?;
         let changes = Changes::between(before, &mut plan.servers);
@@ -207,7 +207,7 @@ impl ConfigReader {
 
 impl FixedSettings {
     /// Resets the settings that cannot change. Returns a warning for each.
-    fn restore_fixed(&self, plan: &mut Plan) -> Vec<String> {
+    fn restore_fixed(&self, plan: &mut Plan, before: &AppState) -> Vec<String> {
         let mut warnings = Vec::new();
         if plan.listen != Some(self.listen) {
             warnings.push(format!(
@@ -215,6 +215,14 @@ impl FixedSettings {
                 self.listen
             ));
             plan.listen = Some(self.listen);
+        }
+        let tls = &before.rules.tls;
+        if plan.rules.tls.is_some() != tls.is_some() {
+            let how = if tls.is_some() { "with" } else { "without" };
+            warnings.push(format!(
+                "it still listens {how} encryption: `tls` holds from the next start on"
+            ));
+            plan.rules.tls.clone_from(tls);
         }
         if plan.store != self.store {
             let sentence = "sessions stay where they are: `store` holds from the next start on";

@@ -81,6 +81,9 @@ fn settings_errors_name_their_place() {
     for (stayput, expected) in [
         (r#"{"listen": "example.com:80"}"#, "stayput.listen: this must be an address"),
         (r#"{"listen": "${session.dir}"}"#, "stayput.listen: ${session.dir} has a value for"),
+        (r#"{"tls": {}}"#, "stayput.tls: this must be an object with \"cert\" and \"key\""),
+        (r#"{"tls": {"cert": "/no/such", "key": "x"}}"#, "stayput.tls.cert: the file"),
+        (r#"{"tls": {"cert": "x", "keys": "y"}}"#, "stayput.tls.keys: unknown key"),
         (r#"{"store": "mysql://h"}"#, "stayput.store: the URL of a store begins with"),
         (r#"{"expiry": {"idle": 0}}"#, "stayput.expiry.idle: this must be a time above zero"),
         (r#"{"limits": {"memory": "2"}}"#, "stayput.limits.memory: this must be an amount"),

@@ -253,9 +253,9 @@ fn file_with_every_key_is_valid() {
     ]
     .concat();
     for key in keys {
-        // The values of these two keys are names of files.
-        let there =
-            text.contains(&format!("\"{key}\":")) || ["envFile", "tokens_file"].contains(&key);
+        // The values of these keys are names of files.
+        let there = text.contains(&format!("\"{key}\":"))
+            || ["envFile", "tokens_file", "tls"].contains(&key);
         assert!(there, "{key} is not harmed");
     }
 }

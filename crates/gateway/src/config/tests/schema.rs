@@ -228,6 +228,7 @@ fn schema_has_all_keys_of_the_program() {
     assert_eq!(inner(server, "warm"), sorted(common::WARM));
     assert_eq!(inner(server, "tools"), sorted(common::TOOLS));
     assert_eq!(inner(file, "expiry"), sorted(keys::EXPIRY));
+    assert_eq!(inner(file, "tls"), sorted(keys::TLS));
     assert_eq!(inner(file, "limits"), sorted(keys::LIMITS));
     assert_eq!(inner(file, "identify"), sorted(keys::IDENTIFY));
     assert_eq!(inner(file, "auth"), sorted(keys::AUTH));

@@ -82,3 +82,57 @@ impl Drop for Answer {
         self.state.end_request();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    use hyper::{server::conn::http1, service::service_fn};
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::{super::socket::Socket, *};
+    use crate::{
+        identify::tests::World,
+        reply::{self, AfterWrite},
+    };
+
+    /// E11: the action after a write does not run when the client is gone.
+    #[tokio::test]
+    async fn disconnected_client_does_not_trigger_the_after_write_action() {
+        let world = World::new().await;
+        for stays in [true, false] {
+            let (mut client, socket) = tokio::io::duplex(1 << 10);
+            let state = Arc::new(ConnState::new(world.app.clone()));
+            let io = TokioIo::new(Socket::new(socket, state.clone(), 8 << 10));
+            let ran = Arc::new(AtomicBool::new(false));
+            let service = service_fn(|_| {
+                state.begin_request();
+                let flag = ran.clone();
+                let then: AfterWrite = Box::new(move || flag.store(true, Ordering::Relaxed));
+                let response = reply::message_then("{}", Some(then));
+                let response = Answer::prepare(response, state.clone(), true);
+                async { Ok::<_, Infallible>(response) }
+            });
+            client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            let reads = async move {
+                let mut answer = [0; 15];
+                if stays {
+                    client.read_exact(&mut answer).await.unwrap();
+                    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+                }
+            };
+            let served = http1::Builder::new().serve_connection(io, service);
+            if stays {
+                assert!(tokio::join!(served, reads).0.is_ok());
+            } else {
+                drop(reads);
+                assert!(served.await.is_err());
+            }
+            assert_eq!(ran.load(Ordering::Relaxed), stays);
+        }
+    }
+}

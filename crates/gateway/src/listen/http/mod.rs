@@ -35,6 +35,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
+use tokio_rustls::TlsAcceptor;
 
 pub(super) use self::body::{BodyError, SLOWEST};
 use self::{socket::Socket, state::ConnState};
@@ -49,6 +50,9 @@ use crate::{
 /// Time that an idle connection is kept open for the next request.
 const IDLE: Duration = Duration::from_secs(120);
 
+/// Longest time for the TLS handshake, unless the limit for a stalled request is shorter.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
 /// Smallest buffer that hyper can work with.
 const SMALLEST_BUFFER: usize = 8 << 10;
 
@@ -61,7 +65,25 @@ pub(super) async fn serve_tcp(
     let Ok(from) = socket.peer_addr() else { return };
     // Send small responses at once.
     let _ = socket.set_nodelay(true);
-    serve(app, (socket, Whence::Address(from.ip())), stop).await;
+    let whence = Whence::Address(from.ip());
+    let Some(tls) = app.rules.tls.clone() else {
+        return serve(app, (socket, whence), stop).await;
+    };
+    // Boxed so that connections without encryption do not need space for it.
+    Box::pin(async move {
+        let mut stop = pin!(stop);
+        let handshake = TlsAcceptor::from(tls.server).accept(socket);
+        let handshake = tokio::time::timeout(HANDSHAKE.min(app.rules.stall), handshake);
+        let socket = tokio::select! {
+            socket = handshake => socket,
+            () = &mut stop => return,
+        };
+        // A client that does not finish the handshake is disconnected without a word: it would not understand any.
+        if let Ok(Ok(socket)) = socket {
+            serve(app, (socket, whence), stop).await;
+        }
+    })
+    .await;
 }
 
 /// Serves one connection until the client disconnects or until `stop`.
