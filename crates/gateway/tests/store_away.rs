@@ -53,6 +53,53 @@ async fn sessions_continue_without_the_store() {
     drop(redis);
 }
 
+/// Returns the time since the last renewal of the only lease, which is over `lease`.
+fn since_renewal(redis: &Redis, lease: Duration) -> Duration {
+    let run = |arguments: &[&str]| {
+        let output = redis.cli().args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let key = run(&["--raw", "keys", "*ends"]);
+    let rows = run(&["--raw", "zrange", key.trim(), "0", "-1", "withscores"]);
+    let end: f64 = rows.lines().nth(1).unwrap_or_else(|| panic!("{key}{rows}")).parse().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    (now + lease).saturating_sub(Duration::from_secs_f64(end / 1_000.0))
+}
+
+/// §7: when an outage ends before the lease, the lease is renewed at once, so that no call on a held session is
+/// refused.
+#[tokio::test]
+async fn lease_is_renewed_as_soon_as_the_store_is_back() {
+    let mut redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+    let mark = mark("blip");
+    // Renewals are due every 3.3 seconds, and the lease may be used for 9 seconds.
+    let lease = Duration::from_secs(10);
+    let settings = json!({ "store": redis.url(), "lease": "10s" });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    while !(2_200..2_800).contains(&since_renewal(&redis, lease).as_millis()) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // The outage ends 7.5 seconds after the last renewal. Two renewals have failed by then, and the one after would
+    // come too late.
+    let start = tokio::time::Instant::now();
+    redis.kill();
+    tokio::time::sleep_until(start + Duration::from_millis(4_700)).await;
+    let redis = tokio::task::spawn_blocking(move || {
+        redis.start_again();
+        redis
+    });
+    let redis = redis.await.unwrap();
+    let mut counted = 1;
+    while start.elapsed() < lease {
+        counted += 1;
+        assert_eq!(client.text(&gateway, "count").await, counted.to_string());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(redis);
+}
+
 /// §7: after its lease has expired, a gateway does nothing that another one might do by then, and reports that. When
 /// the store returns, the lease and the state are back.
 #[tokio::test]

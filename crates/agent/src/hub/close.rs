@@ -74,8 +74,9 @@ impl HubResources {
 
     /// Renews the lease. Sessions whose lease was lost are opened again if no other process has changed them; the
     /// links of the others are released, because another process uses those sessions now.
-    pub(crate) async fn renew_lease(&self) {
-        let _ = self.sessions.renew().await;
+    /// Returns the time until the next renewal.
+    pub(crate) async fn renew_lease(&self) -> Duration {
+        let renewed = self.sessions.renew().await;
         for lost in self.sessions.take_released() {
             let reopened = self.sessions.find_by_id(&self.owner, lost.id()).await;
             let is_unchanged =
@@ -87,6 +88,7 @@ impl HubResources {
                 _ => self.links.release(lost.id()).await,
             }
         }
+        self.sessions.renewal_interval(&renewed)
     }
 }
 

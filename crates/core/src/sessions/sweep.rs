@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
 use super::{SessionOpenError, Sessions, backlog::UnsettledClaim};
@@ -10,6 +11,10 @@ use crate::{EndReason, Lease, LeaseValidity, Record, Session, SessionId, StoreEr
 
 /// Maximum records that are read from the store in one call.
 const PAGE_SIZE: usize = 256;
+
+/// Pause before a failed renewal is tried again: when a short outage of the store ends, the lease is
+/// renewed before it expires.
+const RENEWAL_RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Result of a sweep.
 #[derive(Debug, Default)]
@@ -36,7 +41,7 @@ pub enum LeaseRenewal {
 }
 
 impl Sessions {
-    /// Renews the lease. Call it several times per [`lease`](super::Settings::lease).
+    /// Renews the lease. Call it again after [`Sessions::renewal_interval`].
     ///
     /// Call [`Sessions::take_released`] afterwards, whatever the result.
     ///
@@ -65,6 +70,13 @@ impl Sessions {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the time until the next renewal: a third of the lease, or much less after a failure.
+    #[must_use]
+    pub fn renewal_interval(&self, last: &Result<LeaseRenewal, StoreError>) -> Duration {
+        let third = self.settings().lease / 3;
+        if last.is_ok() { third } else { third.min(RENEWAL_RETRY_INTERVAL) }
     }
 
     /// Takes the sessions that this process released without ending them since the last call: the

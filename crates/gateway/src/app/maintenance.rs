@@ -1,36 +1,36 @@
 //! Periodic tasks.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use stayput_core::{EndReason, Record, SessionId};
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
-use super::LEASE;
 use crate::{
     observe::{events::Event, log::Log},
     state::AppState,
 };
 
+/// Interval at which times of use are written, and expired sessions are ended.
+const TICK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Renews the lease, in a task of its own so that no slow work delays it.
 pub(super) async fn renew(app: Arc<AppState>, log: Log) {
-    let mut every = tokio::time::interval(LEASE / 3);
     loop {
-        every.tick().await;
         let renewed = app.sessions.renew().await;
-        let changed = app.health.reached_store(renewed.is_ok());
-        match renewed {
-            Err(error) => log.warn(&format!("the store cannot be reached: {error}")),
-            Ok(_) if changed => log.info("the store can be reached again"),
-            Ok(_) => {}
+        match (app.health.reached_store(renewed.is_ok()), &renewed) {
+            (true, Err(error)) => log.warn(&format!("the store cannot be reached: {error}")),
+            (true, Ok(_)) => log.info("the store can be reached again"),
+            (false, _) => {}
         }
         // A released session is taken over again by its next call, with the links it still has.
         drop(app.sessions.take_released());
+        tokio::time::sleep(app.sessions.renewal_interval(&renewed)).await;
     }
 }
 
 /// Writes times of use to the store, ends expired sessions, and prunes connections.
 pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>) {
-    let mut every = tokio::time::interval(LEASE / 3);
+    let mut every = tokio::time::interval(TICK_INTERVAL);
     loop {
         tokio::select! {
             _ = every.tick() => {}

@@ -5,6 +5,7 @@
 pub(super) const FILE: &[&str] = &[
     "listen",
     "store",
+    "lease",
     "allowed_origins",
     "allowed_hosts",
     "expiry",

@@ -19,6 +19,7 @@ use std::{
     fmt,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use stayput_config::{
@@ -51,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     /// URL of the session store. It can contain a password.
     pub(crate) store: String,
+    /// Time after which the lease on the store expires without renewal.
+    pub(crate) lease: Duration,
     /// Servers in the order of the file, without disabled ones.
     pub(crate) servers: Vec<ServerEntry>,
     /// Allowed web origins in addition to those of this machine.
@@ -149,6 +152,7 @@ impl Config {
         let config = Self {
             listen: settings.listen,
             store,
+            lease: settings.lease,
             servers: found,
             allowed_origins: settings.allowed_origins,
             allowed_hosts: settings.allowed_hosts,
@@ -171,6 +175,7 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("listen", &self.listen)
             .field("store", &self.store.parse::<Address>())
+            .field("lease", &self.lease)
             .field("servers", &self.servers)
             .field("allowed_origins", &self.allowed_origins)
             .field("allowed_hosts", &self.allowed_hosts)

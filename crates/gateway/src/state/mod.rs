@@ -40,8 +40,9 @@ use crate::{
     },
 };
 
-/// Time to wait for a session that another process holds. A process that was killed holds it until its lease ends.
-const TAKEOVER: Duration = Duration::from_secs(40);
+/// Time to wait for a session that another process holds, beyond the lease: a process that was killed holds it until
+/// its lease ends.
+const TAKEOVER: Duration = Duration::from_secs(25);
 
 /// Poll interval of that wait.
 const TAKEOVER_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -246,10 +247,11 @@ impl AppState {
     where
         A: Future<Output = Result<T, SessionOpenError>>,
     {
+        let limit = self.sessions.settings().lease + TAKEOVER;
         let mut waited = Duration::ZERO;
         loop {
             match attempt().await {
-                Err(SessionOpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
+                Err(SessionOpenError::HeldElsewhere { .. }) if waited < limit => {
                     tokio::time::sleep(TAKEOVER_POLL_INTERVAL).await;
                     waited += TAKEOVER_POLL_INTERVAL;
                 }
