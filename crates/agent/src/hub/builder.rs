@@ -253,6 +253,7 @@ impl Builder {
             default_sessions: DefaultSessions::default(),
             persistent: lease != Duration::MAX,
         };
+        resources.close_lost_links();
         Ok(((resources.clone(), seal), resources))
     }
 

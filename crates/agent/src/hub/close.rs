@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{EndReason, Owner, Session, SessionId, SessionOpenError, Sessions};
+use stayput_core::{EndReason, LostReason, Owner, Session, SessionId, Sessions};
 use stayput_upstream::Links;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -72,23 +72,20 @@ impl HubResources {
         })
     }
 
-    /// Renews the lease. Sessions whose lease was lost are opened again if no other process has changed them; the
-    /// links of the others are released, because another process uses those sessions now.
-    /// Returns the time until the next renewal.
+    /// Renews the lease, and claims the sessions whose lease was lost. Returns the time until the next renewal.
     pub(crate) async fn renew_lease(&self) -> Duration {
         let renewed = self.sessions.renew().await;
-        for lost in self.sessions.take_released() {
-            let reopened = self.sessions.find_by_id(&self.owner, lost.id()).await;
-            let is_unchanged =
-                |now: &Session| now.record().attachments == lost.record().attachments;
-            match reopened {
-                Ok(reopened) if is_unchanged(reopened.session()) => {}
-                // The store is unavailable: the next call tries again.
-                Err(SessionOpenError::Store(_) | SessionOpenError::LeaseLost) => {}
-                _ => self.links.release(lost.id()).await,
-            }
-        }
+        self.sessions.reclaim().await;
         self.sessions.renewal_interval(&renewed)
+    }
+
+    /// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
+    pub(crate) fn close_lost_links(&self) {
+        let links = self.links.clone();
+        self.sessions.on_lost(move |session, reason| match reason {
+            LostReason::Moved => drop(links.release(session)),
+            LostReason::Ended => drop(links.end(session)),
+        });
     }
 }
 

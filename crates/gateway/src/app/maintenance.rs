@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_core::{EndReason, Record, SessionId};
-use tokio::{runtime::Handle, sync::watch, time::Instant};
+use stayput_core::{EndReason, LostReason, Record, SessionId};
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
 
 use crate::{
     observe::{events::Event, log::Log},
@@ -15,6 +15,7 @@ const TICK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Renews the lease, in a task of its own so that no slow work delays it.
 pub(super) async fn renew(app: Arc<AppState>, log: Log) {
+    let mut reclaiming: Option<JoinHandle<()>> = None;
     loop {
         let renewed = app.sessions.renew().await;
         match (app.health.reached_store(renewed.is_ok()), &renewed) {
@@ -22,10 +23,27 @@ pub(super) async fn renew(app: Arc<AppState>, log: Log) {
             (true, Ok(_)) => log.info("the store can be reached again"),
             (false, _) => {}
         }
-        // A released session is taken over again by its next call, with the links it still has.
-        drop(app.sessions.take_released());
+        if reclaiming.as_ref().is_none_or(JoinHandle::is_finished) {
+            let app = app.clone();
+            reclaiming = Some(Handle::current().spawn(async move { app.sessions.reclaim().await }));
+        }
         tokio::time::sleep(app.sessions.renewal_interval(&renewed)).await;
     }
+}
+
+/// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
+pub(super) fn close_lost_links(app: &AppState) {
+    let (links, log) = (app.links.clone(), app.log);
+    app.sessions.on_lost(move |session, reason| match reason {
+        LostReason::Moved => {
+            log.warn(&format!(
+                "session {session} was taken over by another process while this one had no lease: \
+                 its links here are closed"
+            ));
+            drop(links.release(session));
+        }
+        LostReason::Ended => drop(links.end(session)),
+    });
 }
 
 /// Writes times of use to the store, ends expired sessions, and prunes connections.

@@ -111,6 +111,7 @@ impl Gateway {
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let listen = plan.listen;
         let (app, stopping) = build::app(plan, (owners, sessions), log)?;
+        maintenance::close_lost_links(&app);
         let listener = match listen {
             Some(address) => Some(bind(address).await?),
             None => None,
