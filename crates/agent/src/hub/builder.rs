@@ -237,7 +237,7 @@ impl Builder {
         };
         let limits = self.limits.unwrap_or_else(single_owner_limits);
         let links = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
-        let links = Links::new(links, runtime);
+        let links = Links::new(links, runtime.clone());
         let (store, lease, seal) = self.open_store().await?;
         let mut settings = Settings { lease, ..Settings::default() };
         // A hub has only one owner.
@@ -254,6 +254,7 @@ impl Builder {
             persistent: lease != Duration::MAX,
         };
         resources.close_lost_links();
+        resources.sweep_leftovers(&runtime);
         Ok(((resources.clone(), seal), resources))
     }
 

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{EndReason, LostReason, Record, SessionId};
+use stayput_upstream::Swept;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
 
 use crate::{
@@ -43,6 +44,29 @@ pub(super) fn close_lost_links(app: &AppState) {
             drop(links.release(session));
         }
         LostReason::Ended => drop(links.end(session)),
+    });
+}
+
+/// Removes, in the background, processes and private folders that killed processes left behind. Call it before the
+/// first link is opened.
+pub(super) fn sweep_leftovers(app: &AppState) {
+    let (sessions, log) = (app.sessions.clone(), app.log);
+    let sweep = app.links.sweep(move |session| {
+        let sessions = sessions.clone();
+        // If the store cannot say, the folder stays until the next start.
+        async move {
+            let found = sessions.load_record(session).await;
+            found.map_or(true, |found| found.is_some_and(|record| record.is_live()))
+        }
+    });
+    Handle::current().spawn(async move {
+        let Swept { processes, kept } = sweep.await;
+        if processes > 0 {
+            log.info(&format!("ended {processes} processes that a killed stayput left behind"));
+        }
+        if !kept.is_empty() {
+            log.warn(&format!("a private folder of an ended session is still there: {kept}"));
+        }
     });
 }
 

@@ -112,6 +112,7 @@ impl Gateway {
         let listen = plan.listen;
         let (app, stopping) = build::app(plan, (owners, sessions), log)?;
         maintenance::close_lost_links(&app);
+        maintenance::sweep_leftovers(&app);
         let listener = match listen {
             Some(address) => Some(bind(address).await?),
             None => None,

@@ -11,6 +11,7 @@ mod resume_info;
 mod retire;
 pub(crate) mod shared_state;
 mod spares;
+mod sweep;
 mod table;
 
 use std::{
@@ -43,6 +44,7 @@ pub use crate::pool::link_report::LinkReport;
 pub use crate::pool::link_state::LinkState;
 pub use crate::pool::pooled_link::{LinkHint, PooledLink};
 pub use retire::Retiring;
+pub use sweep::Swept;
 
 /// Interval between two measurements of the children's memory. Used only if a memory limit is set.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
