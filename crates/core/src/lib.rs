@@ -90,8 +90,8 @@ pub use identity::{
 pub use lease::{Holder, HolderId, Lease, LeaseValidity};
 pub use record::{Attachment, Attachments, EndReason, Expiry, Record, SessionEnd};
 pub use sessions::{
-    ActiveSession, LeaseRenewal, OpenOptions, OpenedSession, Origin, Session, SessionOpenError,
-    Sessions, Settings, SweepReport,
+    ActiveSession, LeaseRenewal, LostReason, OpenOptions, OpenedSession, Origin, Session,
+    SessionOpenError, Sessions, Settings, SweepReport,
 };
 pub use state::{State, StateError};
 pub use store::{

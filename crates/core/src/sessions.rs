@@ -3,6 +3,7 @@
 mod backlog;
 mod connections;
 mod open;
+mod released;
 mod session;
 mod sweep;
 mod table;
@@ -18,6 +19,8 @@ use crate::{
     State, StateLimits, Store, StoreError, lease::LeaseDeadline,
 };
 use backlog::{SingleFlight, SweepBacklog};
+pub use released::LostReason;
+use released::ReleasedSessions;
 pub use session::{ActiveSession, Session};
 pub use sweep::{LeaseRenewal, SweepReport};
 use table::SessionTable;
@@ -27,8 +30,9 @@ use table::SessionTable;
 /// A session is read from the store once and then held in memory: finding a held session needs no
 /// database. Times of use are written back in batches by [`Sessions::write_back`].
 ///
-/// No background task runs here. The caller runs [`Sessions::renew`], [`Sessions::write_back`] and
-/// [`Sessions::sweep`] periodically, and closes the links of the sessions that `sweep` reports.
+/// No background task runs here. The caller runs [`Sessions::renew`], [`Sessions::reclaim`],
+/// [`Sessions::write_back`] and [`Sessions::sweep`] periodically, and closes the links of the
+/// sessions that `sweep` and [`Sessions::on_lost`] report.
 #[derive(Debug)]
 pub struct Sessions {
     store: Arc<dyn Store>,
@@ -39,6 +43,7 @@ pub struct Sessions {
     deadline: LeaseDeadline,
     table: SessionTable,
     backlog: SweepBacklog,
+    released: ReleasedSessions,
     renewing: SingleFlight,
     closed: AtomicBool,
 }
@@ -251,6 +256,7 @@ impl Sessions {
             deadline,
             table,
             backlog,
+            released: ReleasedSessions::default(),
             renewing,
             closed,
         })
@@ -483,12 +489,10 @@ impl Sessions {
     ) -> Result<T, StoreError> {
         if let Err(StoreError::NotHolder) = result {
             session.release();
-            let held = self.table.by_id(session.id());
-            if let Some(held) = held.filter(|held| std::ptr::eq(&**held, session))
-                && self.table.remove(&held)
-            {
-                self.backlog.add_released([held]);
-            }
+            self.released.add(|| {
+                let held = self.table.by_id(session.id());
+                held.filter(|held| std::ptr::eq(&**held, session) && self.table.remove(held))
+            });
         }
         result
     }

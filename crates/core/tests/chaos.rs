@@ -10,7 +10,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -66,8 +66,8 @@ struct Chaos {
     seen: BTreeMap<u64, SessionId>,
     /// Number of times that the end of a session was reported, and the revived sessions.
     ends_reported: BTreeMap<SessionId, u32>,
-    /// Sessions that a process reported as released.
-    released: BTreeSet<SessionId>,
+    /// Sessions that a process reported as lost.
+    lost: Arc<Mutex<BTreeSet<SessionId>>>,
     revived: BTreeSet<SessionId>,
 }
 
@@ -88,17 +88,19 @@ impl Chaos {
             expiry: Expiry { idle: Some(MINUTE * 7), absolute: Some(MINUTE * 40) },
             ..Settings::default()
         };
-        let mut processes = Vec::new();
+        let (mut processes, lost) = (Vec::new(), Arc::<Mutex<BTreeSet<_>>>::default());
         for _ in 0..2 {
             // It does not fail here; it yields between request and answer.
             let store = Arc::new(Faulty::new(store.clone()));
-            let started =
-                Sessions::start(store, clock.clone(), Holder::unreachable(), settings).await;
-            processes.push(Arc::new(started.unwrap()));
+            let started = Sessions::start(store, clock.clone(), Holder::unreachable(), settings)
+                .await
+                .unwrap();
+            let losses = lost.clone();
+            started.on_lost(move |id, _| losses.lock().unwrap().extend([id]));
+            processes.push(Arc::new(started));
         }
         let (calls, uses, ids, seen) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
-        let (ends_reported, revived, released) =
-            (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let (ends_reported, revived) = (BTreeMap::new(), BTreeSet::new());
         let random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         Self {
             random,
@@ -110,7 +112,7 @@ impl Chaos {
             ids,
             seen,
             ends_reported,
-            released,
+            lost,
             revived,
         }
     }
@@ -160,7 +162,11 @@ impl Chaos {
                 Box::pin(async move { Outcome::Ended(sessions.end(&session).await) })
             }
             (9, _) => Box::pin(async move { Outcome::Swept(sessions.sweep().await) }),
-            (10, _) => Box::pin(async move { Outcome::Renewed(sessions.renew().await) }),
+            (10, _) => Box::pin(async move {
+                let renewed = sessions.renew().await;
+                sessions.reclaim().await;
+                Outcome::Renewed(renewed)
+            }),
             _ => Box::pin(async move { Outcome::Flushed(sessions.flush().await) }),
         };
         self.calls.push(call);
@@ -205,9 +211,6 @@ impl Chaos {
             Outcome::Renewed(Err(error)) => panic!("{error:?}"),
             Outcome::Ended(Ok(())) | Outcome::Flushed(Ok(_)) | Outcome::Renewed(Ok(_)) => {}
         }
-        for process in &self.processes {
-            self.released.extend(process.take_released().iter().map(|session| session.id()));
-        }
     }
 
     /// Completes all calls, renews expired leases, and sweeps.
@@ -223,7 +226,11 @@ impl Chaos {
             for call in 0..3 {
                 let process = process.clone();
                 self.calls.push(match call {
-                    0 => Box::pin(async move { Outcome::Renewed(process.renew().await) }),
+                    0 => Box::pin(async move {
+                        let renewed = process.renew().await;
+                        process.reclaim().await;
+                        Outcome::Renewed(renewed)
+                    }),
                     _ => Box::pin(async move { Outcome::Swept(process.sweep().await) }),
                 });
                 while !self.calls.is_empty() {
@@ -278,7 +285,8 @@ impl Chaos {
             if !self.revived.contains(id) && !inside(*id) {
                 assert!(times <= 1, "the end of {id} was reported {times} times");
             }
-            if over && !inside(*id) && !self.revived.contains(id) && !self.released.contains(id) {
+            let lost = self.lost.lock().unwrap().contains(id);
+            if over && !inside(*id) && !self.revived.contains(id) && !lost {
                 assert_eq!(times, 1, "the end of {id} was not reported");
             }
         }

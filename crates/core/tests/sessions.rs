@@ -6,14 +6,17 @@
 #[path = "sessions/connections.rs"]
 mod connections;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use stayput_core::{
     Agent, Attachment, Clock, EndReason, Expiry, Generation, Handle, Holder, Key, LeaseRenewal,
-    ManualClock, MemoryStore, OpenOptions, Origin, Owner, Record, Retry, SessionId, SessionLimits,
-    SessionOpenError, Sessions, Settings, State, StateError, StateLimits, Store, StoreError,
-    Timestamp,
+    LostReason, ManualClock, MemoryStore, OpenOptions, Origin, Owner, Record, Retry, SessionId,
+    SessionLimits, SessionOpenError, Sessions, Settings, State, StateError, StateLimits, Store,
+    StoreError, Timestamp,
 };
 use stayput_testkit::faulty::Faulty;
 
@@ -64,6 +67,14 @@ fn chat(name: &str) -> OpenOptions {
 
 fn ids(records: &[Record]) -> Vec<SessionId> {
     records.iter().map(|record| record.id).collect()
+}
+
+/// Records the sessions that a process loses.
+fn record_losses(sessions: &Sessions) -> Arc<Mutex<Vec<(SessionId, LostReason)>>> {
+    let lost: Arc<Mutex<Vec<_>>> = Arc::default();
+    let losses = lost.clone();
+    sessions.on_lost(move |id, reason| losses.lock().unwrap().push((id, reason)));
+    lost
 }
 
 macro_rules! assert_fails {
@@ -681,8 +692,9 @@ async fn another_process_continues_after_a_clean_close() {
     world.clock.advance(MINUTE * 5);
     drop(opened);
     let used = world.clock.now();
+    let held = one.held_sessions();
     one.close().await.unwrap();
-    assert_eq!(one.take_released().len(), 1);
+    assert!(held.len() == 1 && held[0].is_closed() && one.held_sessions().is_empty());
     world.clock.advance(MINUTE * 29);
     let two = world.process().await;
     assert!(two.sweep().await.ended.is_empty());
@@ -707,6 +719,7 @@ async fn process_without_its_lease_uses_no_session() {
     let world = World::new();
     let settings = Settings { lease: MINUTE, ..Settings::default() };
     let late = world.process_with(settings).await;
+    let lost = record_losses(&late);
     let opened = late.open(&chat("a")).await.unwrap();
     world.clock.advance(Duration::from_secs(54));
     assert_fails!(late.open(&chat("a")).await, SessionOpenError::LeaseLost);
@@ -723,7 +736,8 @@ async fn process_without_its_lease_uses_no_session() {
     let taken = next.open(&chat("a")).await.unwrap();
     assert_eq!((taken.origin, taken.session.id()), (Origin::Existing, opened.session.id()));
     assert_eq!(late.renew().await.unwrap(), LeaseRenewal::Replaced);
-    assert_eq!(late.take_released().len(), 1);
+    late.reclaim().await;
+    assert_eq!(*lost.lock().unwrap(), [(opened.session.id(), LostReason::Moved)]);
     assert!(opened.session.is_closed() && late.held_sessions().is_empty());
     let refused = late.set_expiry(&opened.session, Expiry::NEVER).await;
     assert_fails!(refused, SessionOpenError::Store(StoreError::NotHolder));
@@ -738,6 +752,7 @@ async fn process_without_its_lease_uses_no_session() {
 async fn refused_write_releases_the_session() {
     let world = World::new();
     let (one, two) = (world.process().await, world.process().await);
+    let lost = record_losses(&one);
     let opened = one.open(&chat("a")).await.unwrap();
     let lease = opened.session.record().holder.unwrap();
     world.store.release_claim(opened.session.id(), lease).await.unwrap();
@@ -747,8 +762,48 @@ async fn refused_write_releases_the_session() {
         SessionOpenError::Store(StoreError::NotHolder)
     );
     assert!(opened.session.is_closed() && one.held_sessions().is_empty());
-    assert_eq!(one.take_released()[0].id(), opened.session.id());
+    one.reclaim().await;
+    assert_eq!(*lost.lock().unwrap(), [(opened.session.id(), LostReason::Moved)]);
     assert_fails!(one.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
+}
+
+/// §7: a session that another process has used is reported as lost before it can be entered again,
+/// once. One that no other process has used is not.
+#[tokio::test]
+async fn session_used_by_another_process_is_lost_before_it_is_entered() {
+    let world = World::new();
+    let settings = Settings { lease: MINUTE, ..Settings::default() };
+    let late = world.process_with(settings).await;
+    let lost = record_losses(&late);
+    let attach = async |process: &Sessions, key: &str, generation: u64| {
+        let session = process.open(&chat(key)).await.unwrap().session;
+        let attachment = Attachment::new(Generation(generation), "child");
+        let change = |record: &mut Record| record.attach("shell", attachment.clone());
+        process.change(&session, change).await.unwrap();
+        session.id()
+    };
+    let used = attach(&late, "used", 1).await;
+    let kept = attach(&late, "kept", 1).await;
+    let over = attach(&late, "over", 1).await;
+    world.clock.advance(MINUTE);
+
+    let next = world.process_with(settings).await;
+    assert_eq!(attach(&next, "used", 2).await, used);
+    drop(next.open(&chat("kept")).await.unwrap());
+    let ended = next.open(&chat("over")).await.unwrap();
+    next.end(ended.session.session()).await.unwrap();
+    drop(ended);
+    next.close().await.unwrap();
+
+    assert_eq!(late.renew().await.unwrap(), LeaseRenewal::Replaced);
+    let found = late.open(&chat("used")).await.unwrap();
+    assert_eq!(*lost.lock().unwrap(), [(used, LostReason::Moved)]);
+    assert_eq!(found.session.record().generation, Generation(2));
+    late.reclaim().await;
+    assert_eq!(*lost.lock().unwrap(), [(used, LostReason::Moved), (over, LostReason::Ended)]);
+    assert!(late.get_held(kept).is_some(), "its links are open, so it is held");
+    late.reclaim().await;
+    assert_eq!(lost.lock().unwrap().len(), 2);
 }
 
 /// R058: times of creation and last use survive the process.

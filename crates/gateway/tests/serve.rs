@@ -11,7 +11,7 @@ use stayput_testkit::{
     mcp::{TestServer, send},
     processes,
 };
-use world::{Gateway, gone, mark, stdio};
+use world::{Gateway, gone, mark, stdio, until};
 
 /// R013, R162, E34: each client has its own process and state.
 #[tokio::test]
@@ -83,6 +83,38 @@ async fn killed_gateway_reports_the_loss_of_a_child_once() {
     assert_eq!(told["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{told}");
     assert_eq!(after_the_loss(&gateway, &client).await, "1");
     assert_eq!(client.text(&gateway, "count").await, "2");
+}
+
+/// Invariant 5: if the gateway and its warden are killed at once, the next start ends the processes that they left, and
+/// removes the private folders of sessions that are gone.
+#[tokio::test]
+async fn start_removes_what_a_killed_gateway_and_its_warden_left() {
+    let mark = mark("left");
+    // The process in the background does not end with the input of the server.
+    let server = stayput_testkit::program("stayput-testserver");
+    let script = format!("sleep 300 & exec {} stdio --era legacy", server.display());
+    let env = json!({ "MARK": mark, "PRIVATE": "${session.dir}" });
+    let entry = json!({ "command": "sh", "args": ["-c", script], "env": env });
+    let mut gateway = Gateway::on(json!({ "test": entry }), "memory:").await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    let stayputs = std::fs::read_dir(gateway.folder.path().join("data/stayput")).unwrap();
+    let data = stayputs.map(|it| it.unwrap().path()).find(|it| it.is_dir()).unwrap();
+    let sessions = || std::fs::read_dir(data.join("folders/sessions")).map_or(0, Iterator::count);
+    until("single private folder", || sessions() == 1).await;
+
+    let wardens = processes::with_token("warden");
+    let below = processes::descendants(gateway.pid());
+    let warden = below.into_iter().find(|pid| wardens.contains(pid)).unwrap();
+    let both = [gateway.pid(), warden].map(|pid| pid.to_string());
+    assert!(std::process::Command::new("kill").arg("-9").args(both).status().unwrap().success());
+    gateway.wait();
+    assert_eq!(sessions(), 1);
+
+    // Another gateway that starts on this machine may end the process earlier.
+    gateway.restart().await;
+    gone(&mark).await;
+    until("removal of the folder", || sessions() == 0).await;
 }
 
 /// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once

@@ -1,13 +1,13 @@
-//! Outage of the store while a gateway serves.
+//! Outage of the store, and loss of the lease, while a gateway serves.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod world;
 
 use std::time::Duration;
 
-use serde_json::json;
-use stayput_testkit::redis::Redis;
-use world::{Gateway, LONG, mark, stdio};
+use serde_json::{Value, json};
+use stayput_testkit::{processes, redis::Redis};
+use world::{Client, Gateway, LONG, mark, stdio, until};
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
 
@@ -51,6 +51,147 @@ async fn sessions_continue_without_the_store() {
     let other = gateway.client("test").await;
     assert_eq!(other.text(&gateway, "count").await, "1");
     drop(redis);
+}
+
+/// Returns the time since the last renewal of the only lease, which is over `lease`.
+fn since_renewal(redis: &Redis, lease: Duration) -> Duration {
+    let run = |arguments: &[&str]| {
+        let output = redis.cli().args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let key = run(&["--raw", "keys", "*ends"]);
+    let rows = run(&["--raw", "zrange", key.trim(), "0", "-1", "withscores"]);
+    let end: f64 = rows.lines().nth(1).unwrap_or_else(|| panic!("{key}{rows}")).parse().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    (now + lease).saturating_sub(Duration::from_secs_f64(end / 1_000.0))
+}
+
+/// §7: when an outage ends before the lease, the lease is renewed at once, so that no call on a held session is
+/// refused.
+#[tokio::test]
+async fn lease_is_renewed_as_soon_as_the_store_is_back() {
+    let mut redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+    let mark = mark("blip");
+    // Renewals are due every 3.3 seconds, and the lease may be used for 9 seconds.
+    let lease = Duration::from_secs(10);
+    let settings = json!({ "store": redis.url(), "lease": "10s" });
+    let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    while !(2_200..2_800).contains(&since_renewal(&redis, lease).as_millis()) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // The outage ends 7.5 seconds after the last renewal. Two renewals have failed by then, and the one after would
+    // come too late.
+    let start = tokio::time::Instant::now();
+    redis.kill();
+    tokio::time::sleep_until(start + Duration::from_millis(4_700)).await;
+    let redis = tokio::task::spawn_blocking(move || {
+        redis.start_again();
+        redis
+    });
+    let redis = redis.await.unwrap();
+    let mut counted = 1;
+    while start.elapsed() < lease {
+        counted += 1;
+        assert_eq!(client.text(&gateway, "count").await, counted.to_string());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(redis);
+}
+
+/// Two gateways on one store. The first one is suspended for longer than its lease, and the second one takes the session
+/// `chat` over.
+struct Takeover {
+    first: Gateway,
+    second: Gateway,
+    client: Client,
+    mark: String,
+    _redis: Redis,
+}
+
+impl Takeover {
+    async fn new(name: &str) -> Self {
+        let redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+        let mark = mark(name);
+        let servers = json!({ "test": stdio(&mark, &[]) });
+        let settings = json!({ "store": redis.url(), "lease": "3s", "seal": "5".repeat(64) });
+        let first = Gateway::with(servers.clone(), settings.clone()).await;
+        let second = Gateway::with(servers, settings).await;
+        let client = first.client("test/~chat").await;
+        for number in ["1", "2"] {
+            assert_eq!(client.text(&first, "count").await, number);
+        }
+        first.signal("-STOP");
+        let other = second.client("test/~chat").await;
+        let told = other.call(&second, "count", json!({})).await["result"].clone();
+        assert_eq!(generation_of_loss(&told), Some(1), "{told}");
+        assert_eq!(after_the_loss(&second, &other).await, "1");
+        for number in ["2", "3"] {
+            assert_eq!(other.text(&second, "count").await, number);
+        }
+        Self { first, second, client, mark, _redis: redis }
+    }
+
+    /// Waits until the first gateway reports the loss. It must not run a call before that.
+    async fn expect_loss(&self) {
+        let start = tokio::time::Instant::now();
+        loop {
+            let told = self.client.call(&self.first, "count", json!({})).await["result"].clone();
+            assert_eq!(told["isError"], true, "it goes on with old state: {told}");
+            if let Some(generation) = generation_of_loss(&told) {
+                assert_eq!(generation, 2, "{told}");
+                break;
+            }
+            assert!(start.elapsed() < LONG, "no loss is reported: {told}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(after_the_loss(&self.first, &self.client).await, "1");
+        let running = || processes::with_token(&self.mark).len() == 1;
+        until("end of the old process", running).await;
+    }
+}
+
+/// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
+/// more.
+async fn after_the_loss(gateway: &Gateway, client: &Client) -> String {
+    for _ in 0..100 {
+        let answer = client.call(gateway, "count", json!({})).await["result"].clone();
+        if generation_of_loss(&answer).is_none() {
+            return answer["content"][0]["text"].as_str().unwrap().to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the loss is reported without end");
+}
+
+/// Returns the generation of a reported loss.
+fn generation_of_loss(result: &Value) -> Option<u64> {
+    let state = &result["_meta"]["dev.stayput/state"];
+    (state["state"] == "lost").then(|| state["generation"].as_u64().unwrap())
+}
+
+/// §7, invariant 3: a gateway that lost its lease does not go on with its old process when the session comes back,
+/// whichever request is first.
+#[tokio::test]
+async fn session_that_comes_back_after_a_takeover_reports_the_loss() {
+    let mut takeover = Takeover::new("back").await;
+    assert!(takeover.second.stop().success());
+    takeover.first.signal("-CONT");
+    takeover.expect_loss().await;
+}
+
+/// §7: a gateway that lost a session to another one ends its process, also if no request comes.
+#[tokio::test]
+async fn gateway_that_lost_a_session_ends_its_process() {
+    let mut takeover = Takeover::new("taken").await;
+    assert_eq!(processes::with_token(&takeover.mark).len(), 2);
+    takeover.first.signal("-CONT");
+    let (mark, log) = (takeover.mark.clone(), || takeover.first.log());
+    until("end of the old process", || processes::with_token(&mark).len() == 1).await;
+    assert!(log().contains("was taken over by another process"), "{}", log());
+    assert!(takeover.second.stop().success());
+    takeover.expect_loss().await;
 }
 
 /// §7: after its lease has expired, a gateway does nothing that another one might do by then, and reports that. When

@@ -99,7 +99,7 @@ pub use open::{
 };
 pub use pool::{
     Asking, Closed, LinkHint, LinkReport, LinkSettings, LinkState, LinkStatus, Links, PooledLink,
-    Retiring, shared_state::Shared,
+    Retiring, Swept, shared_state::Shared,
 };
 pub use server::{
     Endpoint, EraChoice, Expansion, Greeting, HeaderAsk, HeaderProvider, Http, Identity, Isolation,

@@ -30,8 +30,13 @@ use super::{
 };
 use crate::{Error, events::LossLog, handlers::Handlers};
 
-/// Time after which the lease on a persistent store runs out unless it is renewed.
-const LEASE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Default time after which the lease on a persistent store runs out unless it is renewed.
+#[cfg(feature = "stores")]
+const DEFAULT_LEASE: Duration = Duration::from_secs(15);
+
+/// Shortest lease.
+#[cfg(feature = "stores")]
+const MIN_LEASE: Duration = Duration::from_secs(1);
 
 /// Interval at which ended sessions are cleaned up.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
@@ -50,6 +55,8 @@ pub struct Builder {
     on_loss: Vec<(String, OnLoss)>,
     #[cfg(feature = "stores")]
     store: Option<String>,
+    #[cfg(feature = "stores")]
+    lease: Option<Duration>,
     warnings: Vec<String>,
     folders: Option<PathBuf>,
     limits: Option<Limits>,
@@ -115,6 +122,14 @@ impl Builder {
     #[cfg(feature = "stores")]
     pub fn store(mut self, url: &str) -> Self {
         self.store = Some(url.to_owned());
+        self
+    }
+
+    /// Sets the lease on the store: the time for which this hub may use its sessions while the store cannot be reached,
+    /// less a tenth, and for which another process waits for the sessions of a killed one. Defaults to 15 seconds.
+    #[cfg(feature = "stores")]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
         self
     }
 
@@ -225,7 +240,7 @@ impl Builder {
         };
         let limits = self.limits.unwrap_or_else(single_owner_limits);
         let links = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
-        let links = Links::new(links, runtime);
+        let links = Links::new(links, runtime.clone());
         let (store, lease, seal) = self.open_store().await?;
         let mut settings = Settings { lease, ..Settings::default() };
         // A hub has only one owner.
@@ -241,6 +256,8 @@ impl Builder {
             default_sessions: DefaultSessions::default(),
             persistent: lease != Duration::MAX,
         };
+        resources.close_lost_links();
+        resources.sweep_leftovers(&runtime);
         Ok(((resources.clone(), seal), resources))
     }
 
@@ -254,11 +271,17 @@ impl Builder {
                            store is kept there";
             return Err(StartError(Error::InvalidInput(message.to_owned())));
         };
+        let lease = self.lease.unwrap_or(DEFAULT_LEASE);
+        if lease < MIN_LEASE {
+            let message =
+                format!("a lease of {lease:?} cannot be renewed in time: use a second or more");
+            return Err(StartError(Error::InvalidInput(message)));
+        }
         let database = stayput_stores::open(url).await.map_err(|error| failed(&error))?;
         let mut dir = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(dir.recursive(true), 0o700).create(folders)?;
         let seal = SealKey::at(&folders.join("key")).map_err(|error| failed(&error))?;
-        Ok((database.store, LEASE_TIMEOUT, seal))
+        Ok((database.store, lease, seal))
     }
 
     #[cfg(not(feature = "stores"))]
@@ -281,12 +304,10 @@ fn spawn_maintenance(inner: &Arc<HubInner>) {
         // In its own task, so that slow maintenance does not delay the renewal.
         let weak = Arc::downgrade(inner);
         runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(LEASE_TIMEOUT / 3).await;
-                let Some(resources) = weak.upgrade().map(|inner| inner.resources.clone()) else {
-                    return;
-                };
-                resources.renew_lease().await;
+            while let Some(resources) = weak.upgrade().map(|inner| inner.resources.clone()) {
+                let pause = resources.renew_lease().await;
+                drop(resources);
+                tokio::time::sleep(pause).await;
             }
         });
     }

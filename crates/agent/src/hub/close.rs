@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{Owner, Session, SessionId, SessionOpenError, Sessions};
+use stayput_core::{Clock as _, LostReason, Owner, Session, SessionId, Sessions, SystemClock};
 use stayput_upstream::Links;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -14,6 +14,9 @@ use crate::lock::lock;
 
 /// Minimum time that links have to close, even if ending the sessions took the whole deadline.
 const MIN_LINK_CLOSE_TIME: Duration = Duration::from_millis(100);
+
+/// Age below which the folder of an unknown session is left alone.
+const MIN_SWEEP_AGE: Duration = Duration::from_secs(10 * 60);
 
 /// Counts of a closed hub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,22 +75,47 @@ impl HubResources {
         })
     }
 
-    /// Renews the lease. Sessions whose lease was lost are opened again if no other process has changed them; the
-    /// links of the others are released, because another process uses those sessions now.
-    pub(crate) async fn renew_lease(&self) {
-        let _ = self.sessions.renew().await;
-        for lost in self.sessions.take_released() {
-            let reopened = self.sessions.find_by_id(&self.owner, lost.id()).await;
-            let is_unchanged =
-                |now: &Session| now.record().attachments == lost.record().attachments;
-            match reopened {
-                Ok(reopened) if is_unchanged(reopened.session()) => {}
-                // The store is unavailable: the next call tries again.
-                Err(SessionOpenError::Store(_) | SessionOpenError::LeaseLost) => {}
-                _ => self.links.release(lost.id()).await,
-            }
-        }
+    /// Renews the lease, and claims the sessions whose lease was lost. Returns the time until the next renewal.
+    pub(crate) async fn renew_lease(&self) -> Duration {
+        let renewed = self.sessions.renew().await;
+        self.sessions.reclaim().await;
+        self.sessions.renewal_interval(&renewed)
     }
+
+    /// Removes, in the background, processes and private folders that killed processes left behind. Call it before the
+    /// first link is opened.
+    pub(crate) fn sweep_leftovers(&self, runtime: &Handle) {
+        let (sessions, persistent) = (self.sessions.clone(), self.persistent);
+        let sweep = self.links.sweep(move |session| {
+            let sessions = sessions.clone();
+            async move {
+                // Sessions in memory are not known to other hubs, which may use the same folders. A young id may be
+                // that of a probe, which is in no store.
+                if !persistent || is_young(session) {
+                    return true;
+                }
+                let found = sessions.load_record(session).await;
+                found.map_or(true, |found| found.is_some_and(|record| record.is_live()))
+            }
+        });
+        runtime.spawn(sweep);
+    }
+
+    /// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
+    pub(crate) fn close_lost_links(&self) {
+        let links = self.links.clone();
+        self.sessions.on_lost(move |session, reason| match reason {
+            LostReason::Moved => drop(links.release(session)),
+            LostReason::Ended => drop(links.end(session)),
+        });
+    }
+}
+
+/// Whether the id was generated within the last [`MIN_SWEEP_AGE`].
+fn is_young(session: SessionId) -> bool {
+    let created = session.as_uuid().get_timestamp().map_or(0, |it| it.to_unix().0);
+    let now = SystemClock.now().as_millis() / 1_000;
+    now.saturating_sub(created) < MIN_SWEEP_AGE.as_secs()
 }
 
 impl HubInner {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use stayput_core::{
-    ActiveSession, EndReason, OpenOptions, SessionId, SessionOpenError, StoreError,
+    ActiveSession, EndReason, OpenOptions, SessionId, SessionOpenError, Sessions, StoreError,
 };
 use tokio::sync::OnceCell;
 
@@ -20,8 +20,9 @@ use crate::{
     hub::{HubInner, KnownGenerations},
 };
 
-/// Time to wait for a session that another process holds. A killed process holds it until its lease runs out.
-const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time to wait for a session that another process holds, beyond the lease: a killed process holds it until its lease
+/// runs out.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which a session that another process holds is tried again.
 const TAKEOVER_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -121,7 +122,7 @@ impl SessionGuard {
         }
         match hub.sessions.find_by_id(&hub.owner, self.id).await {
             Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::LeaseLost) => {
-                retry_while_held(|| hub.sessions.find_by_id(&hub.owner, self.id))
+                retry_while_held(&hub.sessions, || hub.sessions.find_by_id(&hub.owner, self.id))
                     .await
                     .map_err(Error::from)
             }
@@ -218,17 +219,21 @@ async fn end_session(hub: Arc<HubInner>, id: SessionId, mode: EndMode) -> Result
     Ok(())
 }
 
-/// Repeats `attempt` while another process holds the session, up to [`TAKEOVER_TIMEOUT`]. Also repeats it after this
-/// process lost its lease because it was suspended: the next renewal gets a new lease.
-pub(crate) async fn retry_while_held<T, A>(attempt: impl Fn() -> A) -> Result<T, SessionOpenError>
+/// Repeats `attempt` while another process holds the session, for the lease and [`TAKEOVER_TIMEOUT`]. Also repeats it
+/// after this process lost its lease because it was suspended: the next renewal gets a new lease.
+pub(crate) async fn retry_while_held<T, A>(
+    sessions: &Sessions,
+    attempt: impl Fn() -> A,
+) -> Result<T, SessionOpenError>
 where
     A: Future<Output = Result<T, SessionOpenError>>,
 {
+    let limit = sessions.settings().lease.saturating_add(TAKEOVER_TIMEOUT);
     let mut waited = Duration::ZERO;
     loop {
         match attempt().await {
             Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::LeaseLost)
-                if waited < TAKEOVER_TIMEOUT =>
+                if waited < limit =>
             {
                 tokio::time::sleep(TAKEOVER_POLL_INTERVAL).await;
                 waited += TAKEOVER_POLL_INTERVAL;

@@ -8,9 +8,16 @@ use std::{
 };
 
 use crate::support::{ProcessMarker, TEST_TIMEOUT};
+use futures_util::future::join_all;
 use serde_json::json;
 use stayput::{Builder, Error, Http, Hub, Session};
 use stayput_testkit::mcp::TestServer;
+
+/// Number of concurrent calls in one test.
+const CALLS: usize = 40;
+
+/// Lease of all hubs, short so that the tests are.
+const LEASE: Duration = Duration::from_secs(3);
 
 struct Fixture {
     marker: ProcessMarker,
@@ -36,7 +43,7 @@ impl Fixture {
 
 fn hub_in(builder: Builder, folder: &Path, store: &str, url: &str) -> Hub {
     let builder = builder.server("remote", Http::new(url)).store(store);
-    builder.folders(folder.join("folders")).build().unwrap()
+    builder.lease(LEASE).folders(folder.join("folders")).build().unwrap()
 }
 
 async fn count_on(session: &Session, server: &str) -> Result<u64, Error> {
@@ -154,17 +161,24 @@ async fn run_survives_a_dropped_first_call() {
 async fn holder_process() {
     let Ok(url) = std::env::var("HOLDER_SERVER") else { return };
     let folder = std::path::PathBuf::from(std::env::var_os("HOLDER_FOLDER").unwrap());
-    let hub = hub_in(Hub::builder(), &folder, &std::env::var("HOLDER_STORE").unwrap(), &url);
+    let marker = ProcessMarker::with_value(&std::env::var("HOLDER_MARKER").unwrap());
+    let builder = Hub::builder().server("counter", marker.server());
+    let hub = hub_in(builder, &folder, &std::env::var("HOLDER_STORE").unwrap(), &url);
     let session = hub.session("chat").await.unwrap();
-    // One call per input line.
+    // Each input line has a server and a number of concurrent calls.
     for line in std::io::stdin().lines() {
-        line.unwrap();
-        let counted = count_on(&session, "remote").await;
-        println!(
-            "\nRESULT {}",
-            counted.map_or_else(|error| error.to_string(), |it| it.to_string())
-        );
+        let line = line.unwrap();
+        let (server, calls) = line.split_once(' ').unwrap();
+        let calls = (0..calls.parse().unwrap()).map(|_: u32| count_on(&session, server));
+        for counted in join_all(calls).await {
+            println!("\nRESULT {}", counted.map_or_else(describe, |it| it.to_string()));
+        }
     }
+}
+
+fn describe(error: Error) -> String {
+    let lost = error.state_lost().map(|lost| format!("lost {}", lost.generation()));
+    lost.unwrap_or_else(|| error.to_string())
 }
 
 /// Another process with a hub. It is killed on drop.
@@ -178,6 +192,7 @@ impl OtherProcess {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "stores::holder_process", "--nocapture", "--test-threads=1"])
+            .env("HOLDER_MARKER", fixture.marker.value())
             .env("HOLDER_SERVER", fixture.server.url())
             .env("HOLDER_STORE", &fixture.store)
             .env("HOLDER_FOLDER", fixture.folder.path());
@@ -187,7 +202,11 @@ impl OtherProcess {
     }
 
     fn request_call(&mut self) {
-        self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        self.request_calls("remote", 1);
+    }
+
+    fn request_calls(&mut self, server: &str, calls: usize) {
+        writeln!(self.process.stdin.as_mut().unwrap(), "{server} {calls}").unwrap();
     }
 
     fn read_result(&mut self) -> String {
@@ -249,6 +268,32 @@ async fn process_without_lease_sends_nothing() {
     }
     hub.close(TEST_TIMEOUT).await;
     assert_eq!(other.read_result(), "23");
+}
+
+/// §7, invariant 3: a process that lost a session to another one does not go on with its old child process when the
+/// session comes back. All calls that wait for the lease get the loss.
+#[tokio::test]
+async fn session_that_comes_back_after_a_takeover_reports_the_loss() {
+    let fixture = Fixture::new(None).await;
+    let mut other = OtherProcess::start(&fixture);
+    other.request_calls("counter", 1);
+    assert_eq!(other.read_result(), "1");
+    other.signal("-STOP");
+    let hub = fixture.hub();
+    let session = hub.session("chat").await.unwrap();
+    assert_eq!(describe(count_on(&session, "counter").await.unwrap_err()), "lost 1");
+    for number in 1..=3 {
+        assert_eq!(count_on(&session, "counter").await.unwrap(), number);
+    }
+    hub.close(TEST_TIMEOUT).await;
+    other.request_calls("counter", CALLS);
+    other.signal("-CONT");
+    for _ in 0..CALLS {
+        assert_eq!(other.read_result(), "lost 2");
+    }
+    other.request_calls("counter", 1);
+    assert_eq!(other.read_result(), "1");
+    assert_eq!(fixture.marker.processes_of("stayput-testserver"), 1, "the old process has ended");
 }
 
 /// The check comes before the store is created.

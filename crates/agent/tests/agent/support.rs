@@ -23,6 +23,11 @@ impl ProcessMarker {
         Self(format!("agent-{}-{number}-", std::process::id()))
     }
 
+    /// Marker of another process.
+    pub(crate) fn with_value(value: &str) -> Self {
+        Self(value.to_owned())
+    }
+
     pub(crate) fn value(&self) -> &str {
         &self.0
     }
@@ -30,6 +35,14 @@ impl ProcessMarker {
     /// Ids of the processes with this marker.
     pub(crate) fn processes(&self) -> Vec<u32> {
         processes::with_token(&self.0)
+    }
+
+    /// Number of processes of this program with this marker.
+    pub(crate) fn processes_of(&self, program: &str) -> usize {
+        let name = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        let runs =
+            |pid: &u32| name(pid).is_ok_and(|it| it.split('\0').next().unwrap().ends_with(program));
+        self.processes().iter().filter(|pid| runs(pid)).count()
     }
 
     /// Waits until no process has this marker.

@@ -10,15 +10,14 @@ use std::{
 
 use crate::{Record, Session, SessionId};
 
-/// Ended and released sessions that were not reported yet, and claims that were not settled. Each
-/// entry is written at once, so that it survives the cancellation of its caller.
+/// Ended sessions that were not reported yet, and claims that were not settled. Each entry is
+/// written at once, so that it survives the cancellation of its caller.
 #[derive(Default)]
 pub(super) struct SweepBacklog(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
     ended: Vec<(Arc<Session>, Record)>,
-    released: Vec<Arc<Session>>,
     unsettled: Vec<(SessionId, Reachability)>,
 }
 
@@ -47,15 +46,6 @@ impl SweepBacklog {
         self.entries().ended.extract_if(.., unused).map(|(_, record)| record).collect()
     }
 
-    /// Adds sessions that were released without an end.
-    pub(super) fn add_released(&self, sessions: impl IntoIterator<Item = Arc<Session>>) {
-        self.entries().released.extend(sessions);
-    }
-
-    pub(super) fn take_released(&self) -> Vec<Arc<Session>> {
-        std::mem::take(&mut self.entries().released)
-    }
-
     /// Notes that the store may have a session claimed for this process that the process does not
     /// hold yet. The note stays until [`UnsettledClaim::settle`], because the caller may be
     /// cancelled before the store answers.
@@ -81,13 +71,7 @@ impl SweepBacklog {
 
 impl fmt::Debug for SweepBacklog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = self.entries();
-        write!(
-            f,
-            "SweepBacklog({} ended, {} released)",
-            entries.ended.len(),
-            entries.released.len()
-        )
+        write!(f, "SweepBacklog({} ended)", self.entries().ended.len())
     }
 }
 

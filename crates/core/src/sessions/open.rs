@@ -471,7 +471,8 @@ impl Sessions {
         if record.holder != Some(lease) {
             return Err(SessionOpenError::LeaseLost);
         }
-        Ok(self.table.insert(record, watch, reservation, &self.clock).map(|(session, earlier)| {
+        let insert = |record| self.table.insert(record, watch, reservation, &self.clock);
+        Ok(self.released.settle(record, insert).map(|(session, earlier)| {
             if let Some(earlier) = earlier {
                 self.report_end(&earlier, EndReason::Closed);
             }

@@ -3,13 +3,18 @@
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
-use super::{SessionOpenError, Sessions, backlog::UnsettledClaim};
+use super::{LostReason, SessionOpenError, Sessions, backlog::UnsettledClaim};
 use crate::{EndReason, Lease, LeaseValidity, Record, Session, SessionId, StoreError, Timestamp};
 
 /// Maximum records that are read from the store in one call.
 const PAGE_SIZE: usize = 256;
+
+/// Pause before a failed renewal is tried again: when a short outage of the store ends, the lease is
+/// renewed before it expires.
+const RENEWAL_RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Result of a sweep.
 #[derive(Debug, Default)]
@@ -30,15 +35,15 @@ pub struct SweepReport {
 pub enum LeaseRenewal {
     /// The lease was extended.
     Renewed,
-    /// The lease had expired, and a new one was acquired. All sessions were released, see
-    /// [`Sessions::take_released`]; clients open them again.
+    /// The lease had expired, and a new one was acquired. All sessions were released; see
+    /// [`Sessions::reclaim`].
     Replaced,
 }
 
 impl Sessions {
-    /// Renews the lease. Call it several times per [`lease`](super::Settings::lease).
+    /// Renews the lease. Call it again after [`Sessions::renewal_interval`].
     ///
-    /// Call [`Sessions::take_released`] afterwards, whatever the result.
+    /// Call [`Sessions::reclaim`] afterwards, whatever the result.
     ///
     /// # Errors
     /// An error of the store; the lease is then valid until it expires. [`StoreError::LeaseLost`]
@@ -67,14 +72,38 @@ impl Sessions {
         }
     }
 
-    /// Takes the sessions that this process released without ending them since the last call: the
-    /// lease was lost, another process claimed one, or [`Sessions::close`] was called.
+    /// Returns the time until the next renewal: a third of the lease, or much less after a failure.
+    #[must_use]
+    pub fn renewal_interval(&self, last: &Result<LeaseRenewal, StoreError>) -> Duration {
+        let third = self.settings().lease / 3;
+        if last.is_ok() { third } else { third.min(RENEWAL_RETRY_INTERVAL) }
+    }
+
+    /// Sets the function that closes the links of a session that this process released and did not
+    /// get back as it was: the lease was lost or a write was refused, and another process holds or
+    /// has used the session. Call it once, before the first session is opened.
     ///
-    /// Close the links to them locally, and end nothing at the servers: another process may go on
-    /// with them.
-    #[must_use = "links to these sessions must be closed"]
-    pub fn take_released(&self) -> Vec<Arc<Session>> {
-        self.backlog.take_released()
+    /// The function must start to close the links before it returns, and must not wait: if the
+    /// session is claimed again here, it is entered right after that.
+    pub fn on_lost(&self, close: impl Fn(SessionId, LostReason) + Send + Sync + 'static) {
+        self.released.set_on_lost(Box::new(close));
+    }
+
+    /// Claims the sessions that this process released without ending them. The links to a session
+    /// stay open if no other process has used it; otherwise [`Sessions::on_lost`] closes them. Call
+    /// it after [`Sessions::renew`]: links that are open while the session is not held can outlive
+    /// it.
+    ///
+    /// Sessions that the store could not be asked for are claimed by the next call.
+    pub async fn reclaim(&self) {
+        for session in self.released.all() {
+            let reason = match self.claim(session.id()).await {
+                Ok(_) | Err(SessionOpenError::LeaseLost | SessionOpenError::Store(_)) => continue,
+                Err(SessionOpenError::HeldElsewhere { .. }) => LostReason::Moved,
+                Err(_) => LostReason::Ended,
+            };
+            self.released.lose(&session, reason);
+        }
     }
 
     /// Writes all times of use back and returns how many.
@@ -147,8 +176,8 @@ impl Sessions {
     }
 
     /// Writes all times of use back and releases the lease, so that other processes can take over
-    /// at once. After that no session can be opened here. The sessions do not end;
-    /// [`Sessions::take_released`] returns them.
+    /// at once. After that no session can be opened here. The sessions do not end. Close the links
+    /// before.
     ///
     /// # Errors
     /// An error of the store. The lease then expires by itself.
@@ -164,7 +193,7 @@ impl Sessions {
 
     /// Releases all held sessions. Current users finish.
     fn release_all(&self) {
-        self.backlog.add_released(self.table.clear());
+        self.released.add(|| self.table.clear());
     }
 
     /// Ends a held session if it has expired, or if its end has begun and was cancelled.

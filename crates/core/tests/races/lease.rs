@@ -7,9 +7,9 @@ use stayput_testkit::faulty::Faulty;
 
 use crate::kit::{MINUTE, World, chat, id_of_key_a, poll_steps};
 
-/// Released sessions are reported even if acquiring a new lease was cancelled.
+/// Released sessions are claimed again even if acquiring a new lease was cancelled.
 #[tokio::test]
-async fn released_sessions_are_reported_after_a_cancelled_renewal() {
+async fn released_sessions_are_claimed_again_after_a_cancelled_renewal() {
     let world = World::new();
     let slow = Arc::new(Faulty::new(world.store.clone()));
     let sessions = world.on(slow.clone(), Settings { lease: MINUTE, ..Settings::default() }).await;
@@ -21,8 +21,10 @@ async fn released_sessions_are_reported_after_a_cancelled_renewal() {
     drop(renew); // same as an error of acquire_lease
     slow.hang(false);
     assert_eq!(sessions.renew().await.unwrap(), LeaseRenewal::Replaced);
-    let released: Vec<_> = sessions.take_released().iter().map(|session| session.id()).collect();
-    assert_eq!(released, [id], "not reported as released");
+    assert!(sessions.held_sessions().is_empty());
+    sessions.reclaim().await;
+    let held: Vec<_> = sessions.held_sessions().iter().map(|session| session.id()).collect();
+    assert_eq!(held, [id], "not known as released");
 }
 
 /// A claim under the old lease is not held under the new one.

@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use stayput_core::{EventIds, Sessions, SystemClock};
+use stayput_engine::Engine;
 use stayput_http::{Client, ClientSettings};
 use stayput_process::{Processes, WardenCommand};
 use stayput_upstream::{Folders, Limits, LinkSettings, Links, SealKey};
@@ -33,17 +34,19 @@ pub(super) fn app(
     let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
     let server_set = ServerSet::new(plan.servers, plan.identify, plan.expiry);
     let (stopping, closing) = watch::channel(false);
+    let (sessions, links) = (Arc::new(sessions), links(&plan.data, plan.limits)?);
+    // Random, so that it distinguishes this process from earlier ones.
+    let incarnation = stayput_core::content_digest(&secret()?).to_hex();
     let services = Services {
+        engine: Engine::new(sessions.clone(), links.clone(), seal, &incarnation),
         sessions,
-        links: links(&plan.data, plan.limits)?,
+        links,
         connections: Connections::default(),
         legacy_clients: LegacyClients::default(),
         loss_acknowledgements: LossAcknowledgements::default(),
         generations: SharedGenerations::default(),
         stream_cache: StreamCache::default(),
         ids: EventIds::new(&secret()?),
-        seal,
-        life: stayput_core::content_digest(&secret()?).to_hex(),
         call_limiter: Arc::default(),
         log,
         health: Health::default(),

@@ -1,65 +1,102 @@
 //! Periodic tasks.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use stayput_core::{EndReason, Record, SessionId};
-use tokio::{runtime::Handle, sync::watch, time::Instant};
+use stayput_core::{LostReason, SessionId};
+use stayput_engine::SweptSession;
+use stayput_upstream::Swept;
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
 
-use super::LEASE;
 use crate::{
     observe::{events::Event, log::Log},
     state::AppState,
 };
 
+/// Interval at which times of use are written, and expired sessions are ended.
+const TICK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Renews the lease, in a task of its own so that no slow work delays it.
 pub(super) async fn renew(app: Arc<AppState>, log: Log) {
-    let mut every = tokio::time::interval(LEASE / 3);
+    let mut reclaiming: Option<JoinHandle<()>> = None;
     loop {
-        every.tick().await;
         let renewed = app.sessions.renew().await;
-        let changed = app.health.reached_store(renewed.is_ok());
-        match renewed {
-            Err(error) => log.warn(&format!("the store cannot be reached: {error}")),
-            Ok(_) if changed => log.info("the store can be reached again"),
-            Ok(_) => {}
+        match (app.health.reached_store(renewed.is_ok()), &renewed) {
+            (true, Err(error)) => log.warn(&format!("the store cannot be reached: {error}")),
+            (true, Ok(_)) => log.info("the store can be reached again"),
+            (false, _) => {}
         }
-        // A released session is taken over again by its next call, with the links it still has.
-        drop(app.sessions.take_released());
+        if reclaiming.as_ref().is_none_or(JoinHandle::is_finished) {
+            let app = app.clone();
+            reclaiming = Some(Handle::current().spawn(async move { app.sessions.reclaim().await }));
+        }
+        tokio::time::sleep(app.sessions.renewal_interval(&renewed)).await;
     }
+}
+
+/// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
+pub(super) fn close_lost_links(app: &AppState) {
+    let (links, log) = (app.links.clone(), app.log);
+    app.sessions.on_lost(move |session, reason| match reason {
+        LostReason::Moved => {
+            log.warn(&format!(
+                "session {session} was taken over by another process while this one had no lease: \
+                 its links here are closed"
+            ));
+            drop(links.release(session));
+        }
+        LostReason::Ended => drop(links.end(session)),
+    });
+}
+
+/// Removes, in the background, processes and private folders that killed processes left behind. Call it before the
+/// first link is opened.
+pub(super) fn sweep_leftovers(app: &AppState) {
+    let (sessions, log) = (app.sessions.clone(), app.log);
+    let sweep = app.links.sweep(move |session| {
+        let sessions = sessions.clone();
+        // If the store cannot say, the folder stays until the next start.
+        async move {
+            let found = sessions.load_record(session).await;
+            found.map_or(true, |found| found.is_some_and(|record| record.is_live()))
+        }
+    });
+    Handle::current().spawn(async move {
+        let Swept { processes, kept } = sweep.await;
+        if processes > 0 {
+            log.info(&format!("ended {processes} processes that a killed stayput left behind"));
+        }
+        if !kept.is_empty() {
+            log.warn(&format!("a private folder of an ended session is still there: {kept}"));
+        }
+    });
 }
 
 /// Writes times of use to the store, ends expired sessions, and prunes connections.
 pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>) {
-    let mut every = tokio::time::interval(LEASE / 3);
+    let mut every = tokio::time::interval(TICK_INTERVAL);
     loop {
         tokio::select! {
             _ = every.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
         let app = app.now();
-        let _ = app.sessions.write_back().await;
         app.note_uses(Instant::now()).await;
-        let swept = app.sessions.sweep().await;
-        let held = |id| app.sessions.get_held(id);
-        for record in swept.ended {
-            // The session may have been revived: then its links belong to the new incarnation.
-            let again =
-                held(record.id).is_some_and(|it| it.record().incarnation != record.incarnation);
-            record_expiry(&app, &record);
-            if !again {
-                end(&app, record.id);
+        for swept in app.engine.sweep().await {
+            record_expiry(&app, &swept);
+            if !swept.is_revived {
+                end(&app, swept.record.id);
             }
         }
         // Connections can be restored from the store, so idle and surplus ones are dropped here.
-        app.connections.forget_idle(|session| held(session).is_some());
+        app.connections.forget_idle(|session| app.sessions.get_held(session).is_some());
         app.connections.forget_surplus(app.sessions.count());
     }
 }
 
 /// Records that a session expired. Closed sessions are skipped: the code that closed them has recorded it.
-fn record_expiry(app: &AppState, record: &Record) {
-    let reason = record.ended.map(|ended| ended.reason);
-    if let Some(reason) = reason.filter(|reason| *reason != EndReason::Closed) {
+fn record_expiry(app: &AppState, swept: &SweptSession) {
+    let record = &swept.record;
+    if let Some(reason) = swept.unreported_reason() {
         let known = app.connections.server_of(record.id);
         let linked = || record.attachments.keys().next().map(|it| it.as_str());
         let server = known.as_deref().or_else(linked);

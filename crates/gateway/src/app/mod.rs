@@ -39,10 +39,6 @@ pub(crate) use crate::app::build::owners;
 /// Time that calls in flight get after the first signal to stop, unless the configuration sets another one.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
-/// Lease of a session. After this process was killed, another process waits this long for its sessions. A restart on
-/// the same machine does not wait: see [`InstanceLock`].
-const LEASE: Duration = Duration::from_secs(15);
-
 /// Running gateway: application state, listeners and the lock of its data folder.
 pub(crate) struct Gateway {
     app: Arc<AppState>,
@@ -136,7 +132,7 @@ impl Gateway {
         let socket = socket(&plan, log)?;
         let database = stayput_stores::open(&plan.store).await?;
         let settings = Settings {
-            lease: LEASE,
+            lease: plan.lease,
             expiry: plan.expiry,
             sessions: plan.sessions,
             ..Settings::default()
@@ -146,6 +142,8 @@ impl Gateway {
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let listen = plan.listen;
         let (app, stopping) = build::app(plan, (owners, sessions), log)?;
+        maintenance::close_lost_links(&app);
+        maintenance::sweep_leftovers(&app);
         let listener = match listen {
             Some(address) => Some(bind(address).await?),
             None => None,

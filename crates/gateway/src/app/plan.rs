@@ -1,6 +1,6 @@
 //! Settings of a gateway before it starts.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use stayput_core::{Expiry, SessionLimits};
 use stayput_upstream::{Limits, SealKey};
@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     /// Whether to listen on the Unix socket, for `stayput stdio`.
     pub(crate) socket: bool,
     pub(crate) store: String,
+    /// Time after which the lease on the store expires without renewal.
+    pub(crate) lease: Duration,
     pub(crate) servers: Vec<ServerEntry>,
     pub(crate) rules: RequestRules,
     pub(crate) limits: Limits,
@@ -61,6 +63,7 @@ impl Plan {
             socket: true,
             data: instance_lock::folder(&config.store)?,
             store: config.store,
+            lease: config.lease,
             servers: config.servers,
             rules,
             limits: config.limits.links,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stayput_core::{Generation, Session};
-use stayput_upstream::{CallError, Delivery, Loss, LossReason, PooledLink, Shared};
+use stayput_engine::NextState;
+use stayput_upstream::{CallError, Delivery, Loss, LossReason, PooledLink};
 use stayput_wire::{Era, Message, meta};
 
 use super::owner::{CallOwner, OwnerKind};
@@ -44,7 +45,8 @@ impl CallOwner {
                 let why = format!("state was lost: {}", loss::reason(reason));
                 self.note_failure(why, loss.as_ref().map_or("", Loss::detail));
                 let notices = LossNotices::of(link.greeting(), server, reason);
-                (generation, self.noting(session.session(), (generation, loss), None, notices))
+                let next = NextState::own(generation);
+                (generation, self.noting(session.session(), (next, loss), notices))
             }
             // It is not known which of several clients without a session gets the report, so every answer carries its
             // generation.
@@ -79,23 +81,19 @@ impl CallOwner {
             return ReplyText::new(reply::failure(asked, self.era, &error.brief()));
         };
         let (server, reason) = (self.server.name(), Some(loss.reason()));
-        let mut generation = link.generation().next();
-        let then = match &self.kind {
+        let (generation, then) = match &self.kind {
             OwnerKind::Session { session, .. } => {
-                let next = Shared::next(&self.app.life, link);
-                if next.is_some() {
-                    // On a shared link, each session counts its own losses.
-                    generation = session.record().generation.next();
-                }
+                let next = self.app.engine.state_after_loss(session.session(), server, link);
                 let notices = LossNotices::of(link.greeting(), server, reason);
-                let loss = (generation, Some(loss.clone()));
-                Some(self.noting(session.session(), loss, next, notices))
+                let (generation, loss) = (next.generation, Some(loss.clone()));
+                (generation, Some(self.noting(session.session(), (next, loss), notices)))
             }
             // Shared state is lost for all its users. The report is recorded for the owner, not for a session.
             OwnerKind::Sessionless(call) => {
+                let generation = link.generation().next();
                 let entry = (link.slot(), generation);
                 self.app.generations.tell(&call.place.place().owner, server, entry);
-                None
+                (generation, None)
             }
         };
         self.report(asked, generation, reason, error.delivery()).then(then)
@@ -129,20 +127,19 @@ impl CallOwner {
         let notices =
             self.found().map(|it| LossNotices::of(it.greeting(), self.server.name(), None));
         let notices = notices.unwrap_or_default();
-        let then = self.noting(session.session(), (generation, None), None, notices);
+        let next = NextState::own(generation);
+        let then = self.noting(session.session(), (next, None), notices);
         ReplyText::new(marked).then(Some(then))
     }
 
-    /// Acknowledges a loss when the answer that reports it is written. `next` is the state behind a shared link after
-    /// the loss.
+    /// Acknowledges a loss when the answer that reports it is written. `next` is the state after the loss.
     fn noting(
         &self,
         session: &Arc<Session>,
-        (generation, loss): (Generation, Option<Loss>),
-        next: Option<Shared>,
+        (next, loss): (NextState, Option<Loss>),
         beside: LossNotices,
     ) -> AfterWrite {
-        let (app, session) = (self.app.clone(), session.clone());
+        let (app, session, generation) = (self.app.clone(), session.clone(), next.generation);
         let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
         Box::new(move || {
             // Several concurrent calls may report the same loss.
@@ -158,13 +155,7 @@ impl CallOwner {
             }
             runtime.spawn(async move {
                 // If the store fails, the loss is reported once more, which is harmless.
-                let change = app.sessions.change(&session, |record| {
-                    if let Some(next) = &next {
-                        next.note(record, server.name());
-                    }
-                    record.acknowledge_loss(server.name(), generation);
-                });
-                let _ = change.await;
+                let _ = app.engine.acknowledge_loss(&session, server.name(), &next).await;
                 app.loss_acknowledgements.end(session.id(), server.name(), generation);
             });
         })

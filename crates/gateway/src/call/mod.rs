@@ -3,7 +3,6 @@
 //! The steps in their order: identify the session, check the limits, find or open the link, report a pending loss,
 //! send, follow the call, finish its answer. [`era`] has the hooks in which the eras differ.
 
-pub(crate) mod attachment_sink;
 mod call_stream;
 mod detached;
 pub(crate) mod era;

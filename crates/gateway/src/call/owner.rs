@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use stayput_core::{ActiveSession, Handle, Origin, Session};
 use stayput_upstream::{
-    Asking, Attachment, Hello, Isolation, LinkOpenError, LinkOwner, PooledLink, Profile, Server,
-    Shared,
+    Asking, Hello, Isolation, LinkOpenError, LinkOwner, PooledLink, Profile, Server,
 };
 use stayput_wire::Era;
 
 use crate::{
     auth::call_limit::{At, CallPermit},
-    call::{attachment_sink::RecordSink, era, modern::state, sessionless::Sessionless},
+    call::{era, modern::state, sessionless::Sessionless},
     catalog::list,
     identify::{EphemeralSession, RequestContext},
     observe::{session_extension::SessionExtension, session_stats::SessionStats},
@@ -173,13 +172,15 @@ impl CallOwner {
     /// several share.
     pub(super) async fn open(&self, hello: Hello) -> Result<PooledLink, String> {
         let (place, server) = (self.place(), self.app.present(&self.server)?);
-        let asking = match &self.kind {
+        let link = match &self.kind {
             OwnerKind::Session { session, .. } => {
-                self.asking((&server, session), &place, hello).await?
+                let engine = &self.app.engine;
+                engine.open_link((session.session(), &place), &server, hello).await
             }
-            OwnerKind::Sessionless(_) => Asking::default(),
+            OwnerKind::Sessionless(_) => {
+                self.app.links.open(&server, &place, &Asking::default()).await
+            }
         };
-        let link = self.app.links.open(&server, &place, &asking).await;
         link.map_err(|error| self.describe_open_error(&error))
     }
 
@@ -197,38 +198,6 @@ impl CallOwner {
         }
     }
 
-    async fn asking(
-        &self,
-        (server, session): (&Server, &ActiveSession),
-        place: &LinkOwner,
-        hello: Hello,
-    ) -> Result<Asking, String> {
-        let record = session.record();
-        let attachment = record.attachments.get(server.name());
-        let attachment = attachment.map(|sealed| Attachment::open(sealed, &self.app.seal));
-        // The stored attachment names the protocol, so the server need not be asked.
-        let way = match &attachment {
-            Some(Ok(attachment)) => attachment.way,
-            _ => {
-                let way = self.app.links.way(server, place).await;
-                way.map_err(|error| self.describe_open_error(&error))?
-            }
-        };
-        if server.isolation(way.era()) != Isolation::PerSession {
-            // A shared link is stored in no session's record.
-            return Ok(Asking { hello, ..Asking::default() });
-        }
-        // An unreadable attachment cannot be resumed, so the state behind it counts as lost.
-        let unreadable = matches!(attachment, Some(Err(_)));
-        let generation = if unreadable { record.generation.next() } else { record.generation };
-        let keeper = RecordSink {
-            app: self.app.clone(),
-            session: session.session().clone(),
-            server: self.server.name().into(),
-        };
-        Ok(Asking { hello, keeper: Some(Arc::new(keeper)), generation })
-    }
-
     /// Records which state of a shared link the session depends on from now on. If it depended on an earlier state,
     /// that one is lost and has to be reported.
     pub(super) async fn depend(
@@ -237,17 +206,12 @@ impl CallOwner {
         asked: RequestRef<'_>,
     ) -> Result<(), String> {
         let OwnerKind::Session { session, .. } = &self.kind else { return Ok(()) };
-        let server = self.server.name();
-        let state = Shared::now(&self.app.life, link);
-        let Some(state) = state.filter(|_| loss::depends_on_state(asked.method)) else {
-            return Ok(());
-        };
-        if state.seen_by(&session.record(), server).is_some() {
+        if !loss::depends_on_state(asked.method) {
             return Ok(());
         }
-        let change =
-            self.app.sessions.change(session.session(), |record| state.note(record, server));
-        Box::pin(change).await.map_err(|error| error.to_string())
+        let engine = &self.app.engine;
+        let noted = engine.note_shared_state(session.session(), self.server.name(), link).await;
+        noted.map(drop).map_err(|error| error.to_string())
     }
 
     /// Returns whether a call that certainly did not run is sent again after a loss. Modern clients get the error.

@@ -6,6 +6,7 @@ pub(super) const FILE: &[&str] = &[
     "listen",
     "tls",
     "store",
+    "lease",
     "allowed_origins",
     "allowed_hosts",
     "expiry",

@@ -20,6 +20,7 @@ use std::{
     fmt,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use stayput_config::{
@@ -57,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Tls>,
     /// URL of the session store. It can contain a password.
     pub(crate) store: String,
+    /// Time after which the lease on the store expires without renewal.
+    pub(crate) lease: Duration,
     /// Servers in the order of the file, without disabled ones.
     pub(crate) servers: Vec<ServerEntry>,
     /// Allowed web origins in addition to those of this machine.
@@ -156,6 +159,7 @@ impl Config {
             listen: settings.listen,
             tls: settings.tls,
             store,
+            lease: settings.lease,
             servers: found,
             allowed_origins: settings.allowed_origins,
             allowed_hosts: settings.allowed_hosts,
@@ -179,6 +183,7 @@ impl fmt::Debug for Config {
             .field("listen", &self.listen)
             .field("tls", &self.tls)
             .field("store", &self.store.parse::<Address>())
+            .field("lease", &self.lease)
             .field("servers", &self.servers)
             .field("allowed_origins", &self.allowed_origins)
             .field("allowed_hosts", &self.allowed_hosts)

@@ -92,6 +92,7 @@ pub(super) struct Settings {
     pub(super) listen: SocketAddr,
     pub(super) tls: Option<Tls>,
     pub(super) store: Option<String>,
+    pub(super) lease: Duration,
     pub(super) allowed_origins: Vec<String>,
     pub(super) allowed_hosts: Vec<String>,
     pub(super) expiry: Expiry,
@@ -109,6 +110,7 @@ impl Default for Settings {
             listen: (Ipv4Addr::LOCALHOST, 7337).into(),
             tls: None,
             store: None,
+            lease: Duration::from_secs(15),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             expiry: Expiry::default(),
@@ -135,6 +137,7 @@ impl Settings {
             listen: table.read("listen", listen)?.unwrap_or(own.listen),
             tls: table.read("tls", tls::tls)?,
             store: table.read("store", store)?,
+            lease: table.read("lease", lease)?.unwrap_or(own.lease),
             allowed_origins: texts(&table, "allowed_origins", origin)?,
             allowed_hosts: texts(&table, "allowed_hosts", host)?,
             expiry: table.read("expiry", expiry)?.unwrap_or_default(),
@@ -168,6 +171,14 @@ fn store(spot: &ConfigValue<'_>) -> ReadResult<String> {
     let path = spot.context.path(path).map_err(|problem| spot.error(problem))?;
     let path = path.to_str().ok_or_else(|| spot.error(Problem::Folder))?;
     Ok(format!("sqlite:{path}"))
+}
+
+/// Reads the lease. A shorter one could not be renewed in time, and a longer one would lock out others for too long.
+fn lease(spot: &ConfigValue<'_>) -> ReadResult<Duration> {
+    let span = spot.duration()?;
+    let expected = "a time from \"1s\" to \"1h\", such as \"15s\"";
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
+    if allowed.contains(&span) { Ok(span) } else { Err(spot.error(Problem::Form { expected })) }
 }
 
 /// Returns the default store: in the data folder of the user, or next to the configuration for a user without one.

@@ -23,7 +23,8 @@ use stayput_core::{
     ActiveSession, EndReason, EventIds, Expiry, OpenedSession, Owner, SessionId, SessionOpenError,
     Sessions, StoreError,
 };
-use stayput_upstream::{Links, SealKey, Server};
+use stayput_engine::Engine;
+use stayput_upstream::{Links, Server};
 use tokio::sync::watch;
 
 use crate::{
@@ -41,8 +42,9 @@ use crate::{
     },
 };
 
-/// Time to wait for a session that another process holds. A process that was killed holds it until its lease ends.
-const TAKEOVER: Duration = Duration::from_secs(40);
+/// Time to wait for a session that another process holds, beyond the lease: a process that was killed holds it until
+/// its lease ends.
+const TAKEOVER: Duration = Duration::from_secs(25);
 
 /// Poll interval of that wait.
 const TAKEOVER_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -80,8 +82,10 @@ pub(crate) struct AppState {
 
 /// Services that live as long as the process.
 pub(crate) struct Services {
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) links: Links,
+    /// The same sessions and links, joined.
+    pub(crate) engine: Engine,
     pub(crate) connections: Connections,
     /// Clients of the HTTP+SSE transport of 2024-11-05.
     pub(crate) legacy_clients: LegacyClients,
@@ -92,9 +96,6 @@ pub(crate) struct Services {
     /// Event streams that have ended, of all connections.
     pub(crate) stream_cache: StreamCache,
     pub(crate) ids: EventIds,
-    pub(crate) seal: SealKey,
-    /// Random id of this process, which distinguishes it from earlier ones.
-    pub(crate) life: String,
     /// Limit of calls in flight without a session.
     pub(crate) call_limiter: Arc<CallLimiter>,
     pub(crate) log: Log,
@@ -295,10 +296,11 @@ impl AppState {
     where
         A: Future<Output = Result<T, SessionOpenError>>,
     {
+        let limit = self.sessions.settings().lease + TAKEOVER;
         let mut waited = Duration::ZERO;
         loop {
             match attempt().await {
-                Err(SessionOpenError::HeldElsewhere { .. }) if waited < TAKEOVER => {
+                Err(SessionOpenError::HeldElsewhere { .. }) if waited < limit => {
                     tokio::time::sleep(TAKEOVER_POLL_INTERVAL).await;
                     waited += TAKEOVER_POLL_INTERVAL;
                 }

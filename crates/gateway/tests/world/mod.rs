@@ -137,8 +137,13 @@ impl Gateway {
 
     /// Sends it SIGHUP.
     pub(crate) fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
+    /// Sends it a signal, such as `-STOP`.
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
-        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
     /// Returns its stderr so far.

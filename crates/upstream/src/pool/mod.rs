@@ -11,6 +11,7 @@ mod resume_info;
 mod retire;
 pub(crate) mod shared_state;
 mod spares;
+mod sweep;
 mod table;
 
 use std::{
@@ -43,6 +44,7 @@ pub use crate::pool::link_report::LinkReport;
 pub use crate::pool::link_state::LinkState;
 pub use crate::pool::pooled_link::{LinkHint, PooledLink};
 pub use retire::Retiring;
+pub use sweep::Swept;
 
 /// Interval between two measurements of the children's memory. Used only if a memory limit is set.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
@@ -267,9 +269,9 @@ impl Links {
 
     /// Ends all links of a session and removes its directories. Returns what could not be removed.
     ///
-    /// The work continues if the future is dropped. A link that is opened for the session meanwhile waits for
-    /// the end.
-    pub async fn end(&self, session: SessionId) -> Kept {
+    /// The end begins when this function is called, and continues if the future is dropped. A link that is
+    /// opened for the session meanwhile waits for the end.
+    pub fn end(&self, session: SessionId) -> impl Future<Output = Kept> + use<> {
         let (completion, gone) = CompletionGuard::new();
         let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
         // A released link leaves its session on the server: delete it there.
@@ -289,12 +291,12 @@ impl Links {
             drop(completion);
             kept
         });
-        ending.await.unwrap_or_default()
+        async move { ending.await.unwrap_or_default() }
     }
 
     /// Releases all links of a session that continues in another process. Sessions on the servers and local
-    /// directories are kept for the process that resumes it.
-    pub async fn release(&self, session: SessionId) {
+    /// directories are kept for the process that resumes it. Begins and continues as [`Links::end`].
+    pub fn release(&self, session: SessionId) -> impl Future<Output = ()> + use<> {
         let (completion, gone) = CompletionGuard::new();
         let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
         let mut ended = leaving(&entries, LossReason::Released);
@@ -305,7 +307,9 @@ impl Links {
             inner.table.forget_session(session, &gone);
             drop(completion);
         });
-        let _ = releasing.await;
+        async move {
+            let _ = releasing.await;
+        }
     }
 
     /// Deletes a server-side session that remained after its link was released.

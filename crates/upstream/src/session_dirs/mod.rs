@@ -1,15 +1,18 @@
 //! Private directories of sessions and owners. A separate process alone does not separate files.
 
 mod remove;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 use std::{
-    fmt, io,
+    fmt,
+    fs::File,
+    io,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -38,6 +41,8 @@ struct Inner {
     /// Pid of the process that removes the root on drop. A fork has a copy of this value, and must not remove
     /// the directories of its parent.
     temporary: Option<u32>,
+    /// Lock of a temporary root, from its creation on. `None` if it could not be locked.
+    lock: OnceLock<Option<File>>,
     /// Number of the next directory in the trash.
     removed: AtomicU64,
 }
@@ -95,15 +100,12 @@ impl Folders {
     /// # Errors
     /// If the operating system gives no random bytes.
     pub fn temporary() -> io::Result<Self> {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-        let name = format!("stayput-{:016x}", u64::from_be_bytes(bytes));
-        let root = std::path::absolute(std::env::temp_dir().join(name))?;
-        Ok(Self::at(root, Some(std::process::id())))
+        Ok(Self::at(temporary::new_path()?, Some(std::process::id())))
     }
 
     fn at(root: PathBuf, temporary: Option<u32>) -> Self {
-        Self(Arc::new(Inner { root, temporary, removed: AtomicU64::new(0) }))
+        let (lock, removed) = (OnceLock::new(), AtomicU64::new(0));
+        Self(Arc::new(Inner { root, temporary, lock, removed }))
     }
 
     /// Root of all directories.
@@ -197,27 +199,39 @@ impl Folders {
         kept.join(remove::in_background(aside).await)
     }
 
-    /// Removes directories of sessions that are not `live`, for example after a crash.
+    /// Removes directories of sessions for which `is_live` returns false, for example after a crash. If the
+    /// root is temporary, also removes the temporary roots of dead processes.
     ///
-    /// A session must be live before its first directory is created. Directories of sessions that another
-    /// process holds are removed too, unless `live` returns true for them.
-    pub async fn sweep(&self, live: &(dyn Fn(SessionId) -> bool + Sync)) -> Kept {
-        let mut kept = Kept::default();
-        let (sessions, trash) = (self.sessions(), self.0.root.join(TRASH));
-        let mut aside = remove::entries(trash.clone()).await;
-        for path in remove::entries(sessions).await {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            // Not the name of a session: created by another program.
-            let Ok(session) = name.parse::<SessionId>() else { continue };
-            if live(session) {
-                continue;
+    /// The directories are listed when this function is called; later ones are left alone. A session must be
+    /// live before its first directory is created. Directories of sessions that another process holds are
+    /// removed too, unless `is_live` returns true for them.
+    pub fn sweep<L, F>(&self, is_live: L) -> impl Future<Output = Kept> + Send + use<L, F>
+    where
+        L: Fn(SessionId) -> F + Send,
+        F: Future<Output = bool> + Send,
+    {
+        let (folders, found) = (self.clone(), remove::list(&self.sessions()));
+        async move {
+            let mut kept = Kept::default();
+            let mut aside = remove::entries(folders.0.root.join(TRASH)).await;
+            for path in found {
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                // Not the name of a session: created by another program.
+                let Ok(session) = name.parse::<SessionId>() else { continue };
+                if is_live(session).await {
+                    continue;
+                }
+                match folders.move_to_trash(&path) {
+                    Ok(put) => aside.extend(put),
+                    Err(problem) => kept.add(path, problem),
+                }
             }
-            match self.move_to_trash(&path) {
-                Ok(put) => aside.extend(put),
-                Err(problem) => kept.add(path, problem),
+            if folders.0.temporary.is_some() {
+                let dead = tokio::task::spawn_blocking(temporary::dead_roots);
+                aside.extend(dead.await.unwrap_or_default());
             }
+            kept.join(remove::in_background(aside).await)
         }
-        kept.join(remove::in_background(aside).await)
     }
 
     fn sessions(&self) -> PathBuf {
@@ -225,7 +239,11 @@ impl Folders {
     }
 
     fn make(&self, names: &[&str]) -> Result<PathBuf, FolderError> {
-        tree::make(&self.0.root, names)
+        let made = tree::make(&self.0.root, names)?;
+        if self.0.temporary.is_some() {
+            self.0.lock.get_or_init(|| temporary::lock(&self.0.root).ok());
+        }
+        Ok(made)
     }
 
     /// Moves a directory to the trash and returns its new path. `None` if it does not exist.

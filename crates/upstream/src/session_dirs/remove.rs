@@ -49,13 +49,15 @@ impl fmt::Display for Kept {
     }
 }
 
-/// Lists the entries of `folder`. Empty if it does not exist.
+/// Lists the entries of `folder`. Empty if it does not exist. Blocks.
+pub(super) fn list(folder: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(folder).into_iter().flatten().flatten();
+    found.map(|entry| entry.path()).collect()
+}
+
+/// Same as [`list`], on a blocking thread.
 pub(super) async fn entries(folder: PathBuf) -> Vec<PathBuf> {
-    let read = move || {
-        let found = fs::read_dir(folder).into_iter().flatten().flatten();
-        found.map(|entry| entry.path()).collect()
-    };
-    tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    tokio::task::spawn_blocking(move || list(&folder)).await.unwrap_or_default()
 }
 
 /// Removes `folders` on a blocking thread. Continues if the future is dropped.

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    future::ready,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
 };
 
@@ -145,7 +146,7 @@ async fn dropped_removal_keeps_directories_created_after_it() {
     }
     let revived = folders.session_dir(&scope, "x").unwrap();
     fs::write(revived.join("f"), "new").unwrap();
-    assert!(folders.sweep(&|_| true).await.is_empty());
+    assert!(folders.sweep(|_| ready(true)).await.is_empty());
     assert_eq!(fs::read_to_string(revived.join("f")).unwrap(), "new");
     assert_eq!(fs::read_dir(folders.root().join(TRASH)).unwrap().count(), 0);
 }
@@ -153,14 +154,18 @@ async fn dropped_removal_keeps_directories_created_after_it() {
 #[tokio::test]
 async fn sweep_removes_directories_of_dead_sessions() {
     let (_parent, folders) = folders();
-    assert!(folders.sweep(&|_| false).await.is_empty(), "there is nothing yet");
+    assert!(folders.sweep(|_| ready(false)).await.is_empty(), "there is nothing yet");
     let ((live, one), (_, two)) = (session(0), session(0));
     let (stays, gone) =
         (folders.session_dir(&one, "x").unwrap(), folders.session_dir(&two, "x").unwrap());
     let foreign = folders.sessions().join("readme");
     fs::write(&foreign, "").unwrap();
-    assert!(folders.sweep(&|session| session == live).await.is_empty());
+    let sweep = folders.sweep(|session| ready(session == live));
+    let (_, three) = session(0);
+    let later = folders.session_dir(&three, "x").unwrap();
+    assert!(sweep.await.is_empty());
     assert!(stays.exists() && foreign.exists() && !gone.exists());
+    assert!(later.exists(), "it was created after the start of the sweep");
 }
 
 #[tokio::test]

@@ -98,6 +98,7 @@ pub(crate) struct ConfigReader {
 struct FixedSettings {
     listen: SocketAddr,
     store: String,
+    lease: Duration,
     told: ObserveRules,
     seal: Vec<SealKey>,
 }
@@ -114,6 +115,7 @@ impl ConfigReader {
         let fixed = FixedSettings {
             listen: config.listen,
             store: config.store.clone(),
+            lease: config.lease,
             told: config.watch.clone(),
             seal: config.seal.clone(),
         };
@@ -229,6 +231,7 @@ impl FixedSettings {
             warnings.push(sentence.to_owned());
         }
         for (what, as_before) in [
+            ("lease", plan.lease == self.lease),
             ("audit", plan.watch.audit == self.told.audit),
             ("otlp", plan.watch.spans == self.told.spans),
             ("seal", are_same(&plan.seal, &self.seal)),

@@ -91,6 +91,7 @@ fn settings_errors_name_their_place() {
             r#"{"limits": {"headers": "1KiB"}}"#,
             "stayput.limits.headers: this must be an amount from",
         ),
+        (r#"{"lease": "2h"}"#, "stayput.lease: this must be a time from \"1s\""),
         (
             r#"{"limits": {"stall": "1ms"}}"#,
             "stayput.limits.stall: this must be a time of a second",

@@ -125,7 +125,7 @@ fn gateway_settings_are_read() {
     assert_eq!(config.store, "sqlite:/etc/data/x.db");
     assert_eq!(config.allowed_origins, ["https://app.example.com"]);
     assert_eq!(config.allowed_hosts, ["mcp.example.com:8443"]);
-    let day = std::time::Duration::from_secs(24 * 60 * 60);
+    let day = Duration::from_secs(24 * 60 * 60);
     assert_eq!(config.expiry, Expiry { idle: None, absolute: Some(7 * day) });
     let limits = config.limits;
     assert_eq!((limits.links.processes, limits.links.links), (5, 6));
@@ -153,7 +153,7 @@ fn server_options_are_read() {
     );
     assert_eq!(chosen.isolation, Some(Isolation::PerOwner));
     assert_eq!(chosen.era, EraChoice::Legacy);
-    let seconds = std::time::Duration::from_secs;
+    let seconds = Duration::from_secs;
     assert_eq!((chosen.timeouts.call, chosen.timeouts.open), (seconds(7_200), seconds(90)));
     assert_eq!(chosen.timeouts.idle, seconds(7_200), "silence is allowed as long as the call");
     assert_eq!(chosen.grace, Grace { quit: seconds(5), term: seconds(5) });
@@ -221,7 +221,7 @@ fn variables_are_expanded_everywhere() {
     assert_eq!(endpoint.url.as_str(), "https://h/s3cret");
     assert_eq!(endpoint.headers["x"], "s3cret");
     let timeout = options(r#"{"timeout": "${NO:-5m}"}"#).timeouts.call;
-    assert_eq!(timeout, std::time::Duration::from_secs(300));
+    assert_eq!(timeout, Duration::from_secs(300));
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn whole() -> Value {
         },
         "servers": {"code": {"type": "http", "url": "https://h/y"}},
         "stayput": {
-            "listen": "127.0.0.1:1", "store": "memory:", "public_url": "https://h",
+            "listen": "127.0.0.1:1", "store": "memory:", "lease": "15s", "public_url": "https://h",
             "allowed_origins": ["https://a"], "allowed_hosts": ["a"],
             "expiry": {"idle": "never", "absolute": 60},
             "limits": {
@@ -189,6 +189,7 @@ fn is_beyond_schema(file: &Value, error: &str) -> bool {
         "nobody is asked who they are",
         "an amount from",
         "a time of a second or more",
+        "a time from",
         "a sealing key has",
     ];
     let disabled = file["mcpServers"]["files"]["disabled"] == true;

@@ -15,6 +15,7 @@ use stayput_core::{
     EventIds, Expiry, Holder, ManualClock, MemoryStore, Owner, SessionId, Sessions, Settings,
     Timestamp,
 };
+use stayput_engine::Engine;
 use stayput_process::Processes;
 use stayput_testkit::faulty::Faulty;
 use stayput_upstream::{Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Server, Stdio};
@@ -166,17 +167,18 @@ impl World {
             aggregate: Aggregate::new(["test"]).into(),
             identify: identify.into(),
         };
+        let sessions = Arc::new(sessions.await.unwrap());
+        let (links, seal) = (Links::new(links, runtime), SealKey::at(&folder.path().join("key")));
         let services = Services {
-            sessions: sessions.await.unwrap(),
-            links: Links::new(links, runtime),
+            engine: Engine::new(sessions.clone(), links.clone(), seal.unwrap(), ""),
+            sessions,
+            links,
             connections: Connections::default(),
             legacy_clients: LegacyClients::default(),
             loss_acknowledgements: LossAcknowledgements::default(),
             generations: SharedGenerations::default(),
             stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
-            seal: SealKey::at(&folder.path().join("key")).unwrap(),
-            life: String::new(),
             call_limiter: Arc::default(),
             log: Log::default(),
             health: Health::default(),

@@ -78,7 +78,8 @@ impl Listing<'_> {
             self.add_own(&mut merged.entries).await;
         }
         let seal = |next: Cursor| {
-            let sealed = next.seal(&self.context.app.seal, self.context.owner, self.list.method);
+            let sealed =
+                next.seal(self.context.app.engine.seal(), self.context.owner, self.list.method);
             sealed.ok_or_else(|| Refusal::internal("this machine cannot seal a cursor"))
         };
         let next = merged.next.map(seal).transpose()?;
@@ -103,7 +104,12 @@ impl Listing<'_> {
         let value = self.context.message.params().and_then(|params| params.find(&["cursor"]));
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
         let open = |value: Cow<'_, str>| {
-            Cursor::open(&self.context.app.seal, self.context.owner, self.list.method, &value)
+            Cursor::open(
+                self.context.app.engine.seal(),
+                self.context.owner,
+                self.list.method,
+                &value,
+            )
         };
         value.text().and_then(open).map(Some).ok_or_else(|| {
             let method = self.list.method;

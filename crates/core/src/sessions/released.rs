@@ -1,0 +1,103 @@
+//! Sessions that this process released without an end, and whose links may still be open.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use crate::{Record, Session, SessionId};
+
+/// Function that closes the links of a lost session, see
+/// [`Sessions::on_lost`](super::Sessions::on_lost).
+type OnLost = Box<dyn Fn(SessionId, LostReason) + Send + Sync>;
+
+/// Reason why a released session did not come back as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostReason {
+    /// Another process holds the session, or has used it meanwhile. Close the links locally, and end
+    /// nothing at the servers: the other process may go on there.
+    Moved,
+    /// The session has ended.
+    Ended,
+}
+
+/// Released sessions. Each stays here until the process holds it again, or until it is lost.
+///
+/// Its lock is taken before the lock of the table, so that a session is never in neither of both.
+#[derive(Default)]
+pub(super) struct ReleasedSessions {
+    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    on_lost: OnceLock<OnLost>,
+}
+
+impl ReleasedSessions {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_on_lost(&self, on_lost: OnLost) {
+        let _ = self.on_lost.set(on_lost);
+    }
+
+    /// Adds the sessions that `remove` removes from the table.
+    pub(super) fn add<I: IntoIterator<Item = Arc<Session>>>(&self, remove: impl FnOnce() -> I) {
+        let mut sessions = self.sessions();
+        sessions.extend(remove().into_iter().map(|session| (session.id(), session)));
+    }
+
+    /// Returns the sessions that are neither held again nor lost yet.
+    pub(super) fn all(&self) -> Vec<Arc<Session>> {
+        self.sessions().values().cloned().collect()
+    }
+
+    /// Runs `insert`, which inserts the session of a claimed record into the table. If the session
+    /// was released and another process has changed it since, its links are closed before any
+    /// caller can enter it: they lead to older state than the record.
+    pub(super) fn settle<T>(
+        &self,
+        record: Record,
+        insert: impl FnOnce(Record) -> Option<T>,
+    ) -> Option<T> {
+        let (mut sessions, id) = (self.sessions(), record.id);
+        if sessions.get(&id).is_some_and(|released| is_changed(&released.record(), &record)) {
+            sessions.remove(&id);
+            self.report(id, LostReason::Moved);
+        }
+        let inserted = insert(record);
+        if inserted.is_some() {
+            sessions.remove(&id);
+        }
+        inserted
+    }
+
+    /// Reports that a released session is lost, unless it was held again meanwhile.
+    pub(super) fn lose(&self, session: &Arc<Session>, reason: LostReason) {
+        let mut sessions = self.sessions();
+        if sessions.get(&session.id()).is_some_and(|released| Arc::ptr_eq(released, session)) {
+            sessions.remove(&session.id());
+            self.report(session.id(), reason);
+        }
+    }
+
+    fn report(&self, id: SessionId, reason: LostReason) {
+        if let Some(on_lost) = self.on_lost.get() {
+            on_lost(id, reason);
+        }
+    }
+}
+
+/// Returns whether a process has opened a link since `before`, or has ended the session.
+fn is_changed(before: &Record, now: &Record) -> bool {
+    let links = |record: &Record| -> Vec<_> {
+        let all = record.attachments.iter();
+        all.map(|(server, it)| (server.clone(), it.generation, it.body.clone())).collect()
+    };
+    before.incarnation != now.incarnation || links(before) != links(now)
+}
+
+impl fmt::Debug for ReleasedSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReleasedSessions({})", self.sessions().len())
+    }
+}
