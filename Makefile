@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick properties fuzz bench python fmt lint doc deny layout peers
+.PHONY: help test quick properties fuzz bench python fmt lint doc deny layout uncalled peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ deny: ## Check licences, sources and the direction of dependencies
 
 layout: ## Print the entries of each crate's src/ and the largest import cycle between them
 	@cargo run --quiet -p stayput-testkit --bin stayput-layout
+
+uncalled: ## Print the public functions of the library crates that no code of the product calls
+	@cargo run --quiet -p stayput-testkit --bin stayput-layout uncalled
 
 peers: ## Fetch the servers and SDKs of others that the tests speak to, into the user's cache
 	@scripts/install peers

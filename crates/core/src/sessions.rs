@@ -358,19 +358,6 @@ impl Sessions {
             .await
     }
 
-    /// Same as [`Sessions::acknowledge_loss`], for a loss on one server.
-    ///
-    /// # Errors
-    /// Same as [`Sessions::change`].
-    pub async fn acknowledge_loss_on(
-        &self,
-        session: &Session,
-        server: &str,
-        generation: Generation,
-    ) -> Result<(), SessionOpenError> {
-        self.change(session, |record| record.acknowledge_loss(server, generation)).await
-    }
-
     /// Changes the expiry of a session.
     ///
     /// # Errors

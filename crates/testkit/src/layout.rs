@@ -1,8 +1,9 @@
-//! Import graph of a crate: which entry of `src/` uses which other one.
+//! Import graph of a crate: which entry of `src/` uses which other one. Public functions without a caller.
 //!
 //! An entry is a file or a folder directly below `src/`. Paths are found by reading the tokens of each file, so a
 //! path that a macro makes is not seen. Unit tests are left out, because they may look at everything.
 
+mod public_functions;
 mod tokens;
 
 use std::{
@@ -12,6 +13,8 @@ use std::{
 };
 
 use self::tokens::{Token, tokens};
+
+pub use self::public_functions::uncalled_functions;
 
 /// Import graph between the entries of a crate.
 #[derive(Debug, Default)]

@@ -1,9 +1,12 @@
 //! Layout of the crates: the listing of a folder is the architecture, and imports point one way.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
-use stayput_testkit::layout::ImportGraph;
+use stayput_testkit::layout::{ImportGraph, uncalled_functions};
 
 /// Folders of the gateway, bottom to top: each one imports only those before it.
 const GATEWAY: [&str; 17] = [
@@ -130,6 +133,58 @@ fn import_graph_reads_paths_and_nothing_else() {
     assert_eq!(edges, [("c", "a")]);
     assert_eq!(graph.against(&["a", "b", "c", "d"]).len(), 3);
     assert_eq!(graph.largest_cycle(), ["a", "b", "c"]);
+}
+
+/// A public function that only tests call promises a behaviour that the product does not have.
+#[test]
+fn public_functions_have_a_caller_or_a_reason() {
+    let uncalled = uncalled_functions(&repository()).unwrap();
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("uncalled.txt");
+    let text = std::fs::read_to_string(list).unwrap();
+    let mut listed = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (function, reason) = line.split_once("  ").unwrap_or((line, ""));
+        assert!(!reason.trim().is_empty(), "{function} has no reason");
+        assert!(listed.insert(function.to_owned()), "{function} is listed twice");
+    }
+    let new: Vec<_> = uncalled.difference(&listed).collect();
+    let advice =
+        "delete them, call them, or list them with a reason in crates/testkit/uncalled.txt";
+    assert!(new.is_empty(), "nothing but tests calls {new:#?}; {advice}");
+    let old: Vec<_> = listed.difference(&uncalled).collect();
+    assert!(old.is_empty(), "{old:#?} have a caller or are gone; delete their lines");
+}
+
+/// Calls by path, by method and as a value are found; those in tests, comments and re-exports are not.
+#[test]
+fn uncalled_functions_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    write("python/src/lib.rs", "fn f() { stayput_core::by_path(); }");
+    write(
+        "crates/core/src/lib.rs",
+        "mod a;\n#[cfg(test)]\nmod tests;\npub use a::{only_reexported, A};
+         pub fn by_path() {}\npub fn only_reexported() {}\npub(crate) fn own() {}\npub fn only_in_tests() {}
+         \n#[cfg(test)]\nmod more { fn f() { crate::only_in_tests() } }",
+    );
+    write(
+        "crates/core/src/a.rs",
+        "pub struct A;\nimpl<'a, F: Fn() -> u8> From<F> for A { }
+         impl A { pub async fn sweep(&self) {}\n pub const fn as_value() {}\n pub fn unique(&self) {} }
+         pub struct B;\nimpl B { pub fn sweep(&self) {} }\n// B::sweep()\n",
+    );
+    write("crates/core/src/tests.rs", "fn f(b: super::B) { b.sweep(); }");
+    write(
+        "crates/gateway/src/main.rs",
+        "fn f(it: X, a: A) { it.unique(); a.sweep(); it.map(A::as_value); x.sweep; }",
+    );
+    let found = uncalled_functions(folder.path()).unwrap();
+    let expected = ["core B::sweep", "core only_in_tests", "core only_reexported"];
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
 /// A doc comment begins with a noun or a verb, so that its subject is a thing of the code.

@@ -92,12 +92,6 @@ impl<'a> Edits<'a> {
         self.add(base, path, Action::Remove)
     }
 
-    /// Does the same as [`Edits::rename`] with a path that starts at `value`, found in this text.
-    pub fn rename_in(&mut self, value: Raw<'_>, path: &[&str], name: &str) -> &mut Self {
-        let base = self.base(value);
-        self.add(base, path, Action::Rename(name.to_owned()))
-    }
-
     /// Applies all edits. Returns the original text if nothing changes.
     ///
     /// # Errors

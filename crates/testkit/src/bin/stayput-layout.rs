@@ -1,12 +1,17 @@
-//! Prints how many entries the `src/` of each crate has, and the largest import cycle between them.
+//! Prints how many entries the `src/` of each crate has, and the largest import cycle between them. With the argument
+//! `uncalled` it prints the public functions of the library crates that no code of the product calls.
 
 use std::{io::Write as _, path::Path, process::ExitCode};
 
-use stayput_testkit::layout::ImportGraph;
+use stayput_testkit::layout::{ImportGraph, uncalled_functions};
 
 fn main() -> ExitCode {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    match print(&crates) {
+    let printed = match std::env::args().nth(1).as_deref() {
+        Some("uncalled") => print_uncalled(&crates.join("..")),
+        _ => print(&crates),
+    };
+    match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{}: {error}", crates.display());
@@ -26,6 +31,14 @@ fn print(crates: &Path) -> std::io::Result<()> {
         let (name, entries) = (folder.file_name(), std::fs::read_dir(&src)?.count());
         let members = if cycle.len() > 1 { cycle.join(" ") } else { String::new() };
         writeln!(out, "{:10} {entries:>7} {:>13}  {members}", name.to_string_lossy(), cycle.len())?;
+    }
+    Ok(())
+}
+
+fn print_uncalled(repository: &Path) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    for function in uncalled_functions(repository)? {
+        writeln!(out, "{function}")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Tokens of Rust code, as far as paths need them.
+//! Tokens of Rust code, as far as paths and calls need them.
 
 /// Token of a source file.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,13 +12,12 @@ pub(super) enum Token {
     /// `}`
     Close,
     /// Any other character.
-    Other,
+    Other(char),
 }
 
 /// Reads the tokens of a file up to its unit tests. Comments, strings and characters are left out.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
-    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or(text);
-    let mut rest = text;
+    let mut rest = without_unit_tests(text);
     let mut tokens = Vec::new();
     while let Some(next) = rest.chars().next() {
         let (token, length) = if let Some(length) = skipped(rest) {
@@ -33,7 +32,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
             let token = match next {
                 '{' => Some(Token::Open),
                 '}' => Some(Token::Close),
-                other => (!other.is_whitespace()).then_some(Token::Other),
+                other => (!other.is_whitespace()).then_some(Token::Other(other)),
             };
             (token, next.len_utf8())
         };
@@ -41,6 +40,16 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
         rest = &rest[length..];
     }
     tokens
+}
+
+/// Returns the part before the module with the unit tests; `mod tests;` has them in another file.
+fn without_unit_tests(text: &str) -> &str {
+    let modules = text.match_indices("\n#[cfg(test)]\nmod ");
+    let inline = |(at, begin): &(usize, &str)| {
+        let behind = &text[at + begin.len()..];
+        behind.find(['{', ';']).is_some_and(|end| behind[end..].starts_with('{'))
+    };
+    modules.into_iter().find(inline).map_or(text, |(at, _)| &text[..at])
 }
 
 /// Returns the length of the comment, string or character that a text begins with.
