@@ -171,12 +171,15 @@ async fn holder_process() {
         let (server, calls) = line.split_once(' ').unwrap();
         let calls = (0..calls.parse().unwrap()).map(|_: u32| count_on(&session, server));
         for counted in join_all(calls).await {
-            println!("\nRESULT {}", counted.map_or_else(describe, |it| it.to_string()));
+            println!(
+                "\nRESULT {}",
+                counted.map_or_else(|error| describe(&error), |it| it.to_string())
+            );
         }
     }
 }
 
-fn describe(error: Error) -> String {
+fn describe(error: &Error) -> String {
     let lost = error.state_lost().map(|lost| format!("lost {}", lost.generation()));
     lost.unwrap_or_else(|| error.to_string())
 }
@@ -281,7 +284,7 @@ async fn session_that_comes_back_after_a_takeover_reports_the_loss() {
     other.signal("-STOP");
     let hub = fixture.hub();
     let session = hub.session("chat").await.unwrap();
-    assert_eq!(describe(count_on(&session, "counter").await.unwrap_err()), "lost 1");
+    assert_eq!(describe(&count_on(&session, "counter").await.unwrap_err()), "lost 1");
     for number in 1..=3 {
         assert_eq!(count_on(&session, "counter").await.unwrap(), number);
     }

@@ -196,7 +196,7 @@ impl Reader<'_> {
         self.file.words.insert(word.to_owned());
         match word {
             // A re-export is no caller.
-            "use" => {
+            "use" if self.tokens.get(at + 1) != Some(&Token::Other('<')) => {
                 let end = self.tokens[at..].iter().position(|it| *it == Token::Other(';'));
                 end.map_or(self.tokens.len(), |length| at + length)
             }
