@@ -96,6 +96,6 @@ pub use sessions::{
 pub use state::{State, StateError};
 pub use store::{
     Blame, Connection, ExpectedRevision, ExpectedValue, LimitKind, MAX_HANDLES_PER_SESSION,
-    MemoryStore, RETAINED_CONNECTIONS_PER_SESSION, Retry, SessionLimits, StateKey, StateLimits,
-    StateValue, StateWrite, Store, StoreError,
+    MemoryStore, Outage, RETAINED_CONNECTIONS_PER_SESSION, Retry, SessionLimits, StateKey,
+    StateLimits, StateValue, StateWrite, Store, StoreError,
 };

@@ -194,6 +194,19 @@ impl Record {
         self.incarnation = self.incarnation.saturating_add(1);
     }
 
+    /// Marks all state of the session as lost, on every server. Attachments stay without their
+    /// data: the next call of each server reports the loss, and none of them is resumed.
+    pub fn lose_state(&mut self) {
+        self.generation = self.generation.next();
+        let servers: Vec<String> = self.attachments.keys().cloned().collect();
+        for server in servers {
+            if let Some(attachment) = self.attachments.get_mut(&server) {
+                attachment.generation = self.generation;
+                attachment.body.clear();
+            }
+        }
+    }
+
     /// Encodes the fields that no store has to understand as one line of JSON: attachments,
     /// acknowledged losses, expiry after confirmation, incarnation, use of a handle.
     ///
@@ -424,6 +437,22 @@ mod tests {
             ),
             (None, None, None)
         );
+    }
+
+    /// A loss of all state is reported by each server, also by one without an attachment.
+    #[test]
+    fn lost_state_is_reported_on_every_server() {
+        let mut record = Record::new(Owner::local(), Expiry::NEVER, Timestamp::from_millis(1));
+        record.attach("a", Attachment::new(Generation(0), "resume"));
+        record.attach("b", Attachment::new(Generation(0), "resume"));
+        record.lose_state();
+        assert!(record.attachments.values().all(|it| it.body.is_empty()));
+        for server in ["a", "b", "c"] {
+            assert_eq!(record.unacknowledged_loss_on(server), Some(Generation(1)), "{server}");
+        }
+        record.acknowledge_loss("a", Generation(1));
+        assert_eq!(record.unacknowledged_loss_on("a"), None);
+        assert_eq!(record.unacknowledged_loss_on("b"), Some(Generation(1)));
     }
 
     #[test]

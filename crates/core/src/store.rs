@@ -13,7 +13,7 @@ use crate::{
     Timestamp,
 };
 
-pub use error::{Blame, LimitKind, Retry, StoreError};
+pub use error::{Blame, LimitKind, Outage, Retry, StoreError};
 pub use limits::{SessionLimits, StateLimits};
 pub use memory::MemoryStore;
 

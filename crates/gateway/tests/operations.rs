@@ -299,6 +299,22 @@ mod redis {
         assert!(log.contains("the store can be reached again"), "{log}");
     }
 
+    /// An operator learns at start that the sessions end with the server, and only then.
+    #[tokio::test]
+    async fn redis_without_persistence_is_warned_about() {
+        let warning = "the Redis server does not persist";
+        let warned = async |redis: &Redis| {
+            let gateway = Gateway::with(json!({}), json!({ "store": redis.url() })).await;
+            gateway.log().contains(warning)
+        };
+        assert!(warned(&Redis::with_options(&["--appendonly", "no"])).await);
+        assert!(!warned(&Redis::start()).await, "every write is on the disk");
+        let snapshots = ["--appendonly", "no", "--save", "3600 1"];
+        assert!(!warned(&Redis::with_options(&snapshots)).await, "there are snapshots");
+        let silent = ["--appendonly", "no", "--rename-command", "CONFIG", ""];
+        assert!(!warned(&Redis::with_options(&silent)).await, "nothing is known");
+    }
+
     /// Waits until `/readyz` has this status. The lease is renewed every five seconds.
     async fn ready_with(gateway: &Gateway, status: u16) -> String {
         for _ in 0..1_200 {

@@ -57,7 +57,7 @@ pub use postgres::PostgresStore;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 #[cfg(feature = "sqlite")]
-pub use sqlite::SqliteStore;
+pub use sqlite::{DatabaseFile, SqliteStore, lock_file};
 
 /// Opened database.
 #[derive(Clone, Debug)]
@@ -66,13 +66,28 @@ pub struct Database {
     pub store: Arc<dyn Store>,
     /// Events.
     pub events: Arc<dyn EventLog>,
+    /// File of the database, if it is one that can be watched.
+    #[cfg(feature = "sqlite")]
+    pub file: Option<Arc<DatabaseFile>>,
+    /// Facts about the database that its operator should know, as sentences for a log.
+    pub warnings: Vec<String>,
 }
 
 impl Database {
+    fn new(store: Arc<dyn Store>, events: Arc<dyn EventLog>) -> Self {
+        Self {
+            store,
+            events,
+            #[cfg(feature = "sqlite")]
+            file: None,
+            warnings: Vec::new(),
+        }
+    }
+
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-    fn new<S: Store + EventLog>(store: S) -> Self {
+    fn of<S: Store + EventLog>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { store: store.clone(), events: store }
+        Self::new(store.clone(), store)
     }
 }
 
@@ -83,16 +98,24 @@ impl Database {
 /// password.
 pub async fn open(url: &str) -> Result<Database, StoreOpenError> {
     match url.parse()? {
-        Address::Memory => Ok(Database {
-            store: Arc::new(MemoryStore::new(Arc::new(SystemClock))),
-            events: Arc::new(MemoryEventLog::new()),
-        }),
+        Address::Memory => {
+            let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+            Ok(Database::new(store, Arc::new(MemoryEventLog::new())))
+        }
         #[cfg(feature = "sqlite")]
-        Address::Sqlite(path) => Ok(Database::new(SqliteStore::open(&path).await?)),
+        Address::Sqlite(path) => {
+            let mut store = SqliteStore::open(&path).await?;
+            let (file, warnings) = (Some(store.file().clone()), store.take_warnings());
+            Ok(Database { file, warnings, ..Database::of(store) })
+        }
         #[cfg(feature = "postgres")]
-        Address::Postgres(address) => Ok(Database::new(PostgresStore::open(&address).await?)),
+        Address::Postgres(address) => Ok(Database::of(PostgresStore::open(&address).await?)),
         #[cfg(feature = "redis")]
-        Address::Redis(address) => Ok(Database::new(RedisStore::open(&address).await?)),
+        Address::Redis(address) => {
+            let store = RedisStore::open(&address).await?;
+            let warnings = store.persistence_warning().await.into_iter().collect();
+            Ok(Database { warnings, ..Database::of(store) })
+        }
         #[allow(unreachable_patterns)] // with all features
         address => Err(StoreOpenError::NotBuilt { feature: address.kind() }),
     }

@@ -122,6 +122,18 @@ impl RedisStore {
     }
 }
 
+impl RedisStore {
+    /// Returns a warning if the server loses all sessions when it ends. Without the right to read
+    /// the server's settings there is no warning.
+    pub(crate) async fn persistence_warning(&self) -> Option<String> {
+        connect::persists(&self.connection).await.filter(|persists| !persists).map(|_| {
+            "the Redis server does not persist (`save` is empty, `appendonly` is no): when it ends, \
+             all sessions are lost"
+                .to_owned()
+        })
+    }
+}
+
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore").field("keys", &self.keys).finish_non_exhaustive()

@@ -1,19 +1,23 @@
 //! SQLite store.
 
+mod counter;
+mod file;
 mod statements;
 mod worker;
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use rusqlite::ErrorCode;
 use stayput_core::{
     Agent, Connection, Event, EventLog, ExpectedRevision, ExpectedValue, Generation, HandleHash,
-    Holder, Key, Lease, Owner, Record, Revision, SessionId, StateKey, StateValue, StateWrite,
-    Store, StoreError, Timestamp, Topic,
+    Holder, Key, Lease, Outage, Owner, Record, Revision, SessionId, StateKey, StateValue,
+    StateWrite, Store, StoreError, Timestamp, Topic,
 };
 
+pub use self::file::{DatabaseFile, lock_file};
 use self::{
+    counter::CounterFile,
     statements as sql,
     worker::{Mode, ReadConnections, Worker},
 };
@@ -26,7 +30,7 @@ use crate::{
 const STORE: &str = "sqlite";
 
 /// Schema that this program writes, in `user_version` of the file.
-const SCHEMA: i64 = 3;
+const SCHEMA: i64 = 4;
 
 /// Oldest schema that can be migrated.
 const OLDEST_SCHEMA: i64 = 3;
@@ -38,11 +42,29 @@ const OLDEST_SCHEMA: i64 = 3;
 /// share one sync. A single row is read on the caller's thread, a page of rows on a thread of its
 /// own; neither waits for a writer. Other processes may open the same file; a writer waits up to
 /// five seconds for another one.
+///
+/// Writes fail once the file was deleted or replaced, see [`DatabaseFile`]. If the file is an older
+/// copy of the database when it is opened, such as a restored backup, all state of its sessions
+/// counts as lost. The file `PATH-counter` beside it shows that.
 #[derive(Debug)]
 pub struct SqliteStore {
     direct: ReadConnections,
     reader: Worker,
     writer: Worker,
+    file: Arc<DatabaseFile>,
+    counter: CounterFile,
+    warnings: Vec<String>,
+}
+
+/// Open connections, and facts about the file.
+struct Connections {
+    writer: rusqlite::Connection,
+    reader: rusqlite::Connection,
+    direct: ReadConnections,
+    file: DatabaseFile,
+    counter: CounterFile,
+    schema: i64,
+    warnings: Vec<String>,
 }
 
 impl SqliteStore {
@@ -54,23 +76,9 @@ impl SqliteStore {
     pub async fn open(path: &Path) -> Result<Self, StoreOpenError> {
         let unusable = |problem: String| StoreOpenError::File { path: path.to_owned(), problem };
         let opened = path.to_owned();
-        let open = move || {
-            let path = worker::create(&opened).map_err(|error| error.to_string())?;
-            let cause = |error: StoreError| match std::error::Error::source(&error) {
-                Some(source) => source.to_string(),
-                None => error.to_string(),
-            };
-            let writer = worker::connect(&path).map_err(cause)?;
-            let found = sql::migrate(&writer).map_err(cause)?;
-            if found == SCHEMA {
-                worker::use_wal(&writer).map_err(cause)?;
-            }
-            let reader = worker::connect(&path).map_err(cause)?;
-            Ok((writer, reader, ReadConnections::open(&path).map_err(cause)?, found))
-        };
         // Opening reads the disk and may wait for another process.
-        let opened = tokio::task::spawn_blocking(open).await;
-        let (writer, reader, direct, found) =
+        let opened = tokio::task::spawn_blocking(move || connect(&opened)).await;
+        let Connections { writer, reader, direct, file, counter, schema: found, warnings } =
             opened.map_err(|error| unusable(error.to_string()))?.map_err(unusable)?;
         if found > SCHEMA {
             return Err(StoreOpenError::NewerSchema { store: STORE, found, known: SCHEMA });
@@ -79,14 +87,26 @@ impl SqliteStore {
             let oldest = OLDEST_SCHEMA;
             return Err(StoreOpenError::OlderSchema { store: STORE, found, oldest });
         }
-        let worker = |connection, mode| {
-            Worker::new(connection, mode).map_err(|error| unusable(error.to_string()))
-        };
+        let file = Arc::new(file);
+        let failed = |error: std::io::Error| unusable(error.to_string());
         Ok(Self {
             direct,
-            reader: worker(reader, Mode::Read)?,
-            writer: worker(writer, Mode::Write)?,
+            reader: Worker::new(reader, Mode::Read).map_err(failed)?,
+            writer: Worker::new(writer, Mode::Write(Some(file.clone()))).map_err(failed)?,
+            file,
+            counter,
+            warnings,
         })
+    }
+
+    /// Returns the file of the store.
+    pub(crate) fn file(&self) -> &Arc<DatabaseFile> {
+        &self.file
+    }
+
+    /// Takes the facts that an operator should know.
+    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Reads on this thread if that needs no wait, else on the reader's thread.
@@ -98,6 +118,54 @@ impl SqliteStore {
             Some(result) => result,
             None => self.reader.run(move |db| read(db)).await,
         }
+    }
+
+    /// Writes, and adds one to the counter.
+    async fn counting<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let both = move |db: &rusqlite::Connection| Ok((write(db)?, sql::count_up(db)?));
+        let (result, count) = self.writer.run(both).await?;
+        self.counter.write(&count);
+        Ok(result)
+    }
+}
+
+/// Creates and migrates the file, and opens all connections to it. Returns the problem in words.
+fn connect(path: &Path) -> Result<Connections, String> {
+    let path = file::create(path).map_err(|error| error.to_string())?;
+    let cause = |error: StoreError| match std::error::Error::source(&error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    };
+    let (writer, counter) = (worker::connect(&path).map_err(cause)?, CounterFile::beside(&path));
+    let schema = sql::migrate(&writer).map_err(cause)?;
+    let mut warnings = Vec::new();
+    if schema == SCHEMA {
+        worker::use_wal(&writer).map_err(cause)?;
+        if let Some(seen) = counter.read()
+            && let Some(lost) = sql::lose_state_if_behind(&writer, &seen).map_err(cause)?
+        {
+            warnings.push(format!(
+                "{} is older than when it was last used, like a restored backup: {lost} sessions \
+                 in it are reported as lost, and later ones are unknown",
+                path.display()
+            ));
+        }
+    }
+    let reader = worker::connect(&path).map_err(cause)?;
+    let direct = ReadConnections::open(&path).map_err(cause)?;
+    let file = DatabaseFile::new(path).map_err(|error| error.to_string())?;
+    Ok(Connections { writer, reader, direct, file, counter, schema, warnings })
+}
+
+/// Returns the reason why SQLite failed, if it is a known one.
+fn outage(error: &rusqlite::Error) -> Option<Outage> {
+    match error.sqlite_error_code()? {
+        ErrorCode::DiskFull => Some(Outage::DiskFull),
+        ErrorCode::SystemIoFailure => Some(Outage::DiskFailed),
+        _ => None,
     }
 }
 
@@ -113,7 +181,11 @@ fn fault(error: rusqlite::Error) -> StoreError {
         | E::IntegralValueOutOfRange(..) => true,
         _ => false,
     };
-    if damaged { corrupt(STORE, "something", error) } else { unavailable(STORE, error) }
+    match outage(&error) {
+        Some(outage) => unavailable(STORE, outage),
+        None if damaged => corrupt(STORE, "something", error),
+        None => unavailable(STORE, error),
+    }
 }
 
 #[async_trait]
@@ -267,15 +339,15 @@ impl Store for SqliteStore {
 
     async fn acquire_lease(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
         let holder = holder.clone();
-        self.writer.run(move |db| sql::acquire_lease(db, &holder, millis(ttl))).await
+        self.counting(move |db| sql::acquire_lease(db, &holder, millis(ttl))).await
     }
 
     async fn renew_lease(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
-        self.writer.run(move |db| sql::renew_lease(db, lease, millis(ttl))).await
+        self.counting(move |db| sql::renew_lease(db, lease, millis(ttl))).await
     }
 
     async fn release_lease(&self, lease: Lease) -> Result<(), StoreError> {
-        self.writer.run(move |db| sql::release_lease(db, lease)).await
+        self.counting(move |db| sql::release_lease(db, lease)).await
     }
 
     async fn lease_holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {

@@ -37,12 +37,13 @@ mod file {
         os::unix::fs::PermissionsExt,
         path::Path,
         process::{Command, Stdio},
+        sync::Arc,
         time::Duration,
     };
 
     use stayput_core::{
-        Blame, ExpectedValue, Expiry, Owner, Record, Retry, StateLimits, StateWrite, Store,
-        StoreError, Timestamp,
+        Blame, ExpectedValue, Expiry, Generation, Holder, Outage, Owner, Record, Retry,
+        StateLimits, StateWrite, Store, StoreError, Timestamp,
     };
     use stayput_stores::{Database, StoreOpenError};
 
@@ -172,7 +173,7 @@ mod file {
         sqlite3(&path).execute_batch("pragma user_version = 7").unwrap();
         let error = open(&path).await.unwrap_err();
         assert!(
-            matches!(error, StoreOpenError::NewerSchema { found: 7, known: 3, .. }),
+            matches!(error, StoreOpenError::NewerSchema { found: 7, known: 4, .. }),
             "{error:?}"
         );
         assert!(error.to_string().contains("run the newer version"), "{error}");
@@ -194,6 +195,67 @@ mod file {
         let version: i64 =
             sqlite3(&path).query_row("pragma user_version", [], |row| row.get(0)).unwrap();
         assert_eq!(version, 2);
+    }
+
+    /// A file of schema 3 has no counter.
+    #[tokio::test]
+    async fn schema_three_is_migrated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let (kept, first) = (record(), open(&path).await.unwrap());
+        first.store.insert(&kept, None).await.unwrap();
+        drop(first);
+        sqlite3(&path).execute_batch("drop table counter; pragma user_version = 3").unwrap();
+        let again = open(&path).await.unwrap();
+        assert_eq!(again.store.load(kept.id).await.unwrap(), Some(kept));
+        assert!(again.warnings.is_empty(), "{:?}", again.warnings);
+        again.store.acquire_lease(&Holder::unreachable(), Duration::from_secs(9)).await.unwrap();
+    }
+
+    /// All state of sessions in an older copy counts as lost, once. Another database is not an older copy.
+    #[tokio::test]
+    async fn older_copy_loses_the_state_of_its_sessions() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (kept, holder) = (record(), Holder::unreachable());
+        let lease = async |store: &Arc<dyn Store>| {
+            store.acquire_lease(&holder, Duration::from_secs(9)).await.unwrap();
+        };
+        let store = open(&at("a.db")).await.unwrap().store;
+        store.insert(&kept, None).await.unwrap();
+        lease(&store).await;
+        sqlite3(&at("a.db")).execute("vacuum into ?1", [at("copy.db").to_str()]).unwrap();
+        lease(&store).await;
+        drop(store);
+        assert!(open(&at("a.db")).await.unwrap().warnings.is_empty());
+        for (name, count) in [("other.db", 0), ("copy.db", 1)] {
+            let other = open(&at(name)).await.unwrap();
+            lease(&other.store).await;
+            drop(other);
+            std::fs::copy(at("a.db-counter"), at(&format!("{name}-counter"))).unwrap();
+            // The copy was used once, which brought it up to the number of the first.
+            let behind = "update counter set number = number - 1";
+            sqlite3(&at(name)).execute(behind, []).unwrap();
+            let opened = open(&at(name)).await.unwrap();
+            assert_eq!(opened.warnings.len(), count, "{name}: {:?}", opened.warnings);
+        }
+        let opened = open(&at("copy.db")).await.unwrap();
+        assert!(opened.warnings.is_empty(), "{:?}", opened.warnings);
+        let lost = opened.store.load(kept.id).await.unwrap().unwrap();
+        assert_eq!(lost.unacknowledged_loss(), Some(Generation(1)));
+        assert!(lost.revision > kept.revision);
+    }
+
+    /// Nothing is acknowledged that would be lost with the file.
+    #[tokio::test]
+    async fn write_to_a_deleted_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let database = open(&path).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let error = database.store.insert(&record(), None).await.unwrap_err();
+        assert!(error.to_string().ends_with("its database file was deleted"), "{error}");
+        assert_eq!(database.file.unwrap().outage(), Some(Outage::FileDeleted));
     }
 
     #[tokio::test]

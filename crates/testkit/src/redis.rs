@@ -26,6 +26,12 @@ impl Redis {
         Self::with(&[], false)
     }
 
+    /// Starts a server with more options, which take precedence.
+    #[must_use]
+    pub fn with_options(options: &[&str]) -> Self {
+        Self::with(options, false)
+    }
+
     /// Starts a server with TLS only, with a certificate for `localhost` of its own authority, see
     /// [`Redis::authority`].
     #[must_use]

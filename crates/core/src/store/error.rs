@@ -51,6 +51,38 @@ impl fmt::Display for LimitKind {
     }
 }
 
+/// Known reason why a database cannot be used.
+///
+/// As the source of [`StoreError::Unavailable`] it is part of the message, because it names no host
+/// and no file. Errors of drivers may do so, and are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Outage {
+    /// There is no space for a write.
+    #[error("its disk is full")]
+    DiskFull,
+    /// The operating system refuses to read or write the file.
+    #[error("its disk fails, or a quota is used up")]
+    DiskFailed,
+    /// The file is gone. Writes to it would be lost.
+    #[error("its database file was deleted")]
+    FileDeleted,
+    /// Another file has its name. Writes to the first one would be lost.
+    #[error("its database file was replaced by another one")]
+    FileReplaced,
+    /// The file is too short for a database.
+    #[error("its database file was cut short")]
+    FileCut,
+    /// The file cannot be opened any more.
+    #[error("its database file cannot be read or written any more")]
+    FileUnreadable,
+}
+
+/// Returns the end of a message about a database that does not answer.
+fn known_reason(source: &(dyn Error + Send + Sync + 'static)) -> String {
+    source.downcast_ref().map(|outage: &Outage| format!(": {outage}")).unwrap_or_default()
+}
+
 /// Error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -90,11 +122,11 @@ pub enum StoreError {
         size: usize,
     },
     /// The database did not answer, or not in time. Whether a write happened is unknown.
-    #[error("the {store} store does not answer")]
+    #[error("the {store} store does not answer{}", known_reason(.source.as_ref()))]
     Unavailable {
         /// Kind of store.
         store: &'static str,
-        /// Error of the driver.
+        /// Error of the driver, or an [`Outage`].
         source: Box<dyn Error + Send + Sync>,
     },
     /// The database returned data that this version did not write.

@@ -1,4 +1,5 @@
-//! Lock of a data folder: one process per machine holds the sessions of a store. Others reach it at its socket.
+//! Lock of a store: one process per machine holds its sessions. Others reach it at its socket. The lock is on the data
+//! folder, and on the database file itself, which can have several names.
 
 use std::{
     fs,
@@ -8,6 +9,7 @@ use std::{
 };
 
 use stayput_core::{Holder, HolderId};
+use stayput_stores::Address;
 
 use crate::app::ServeError;
 
@@ -16,6 +18,8 @@ pub(crate) fn folder(store: &str) -> Result<PathBuf, ServeError> {
     let file = store.strip_prefix("sqlite:").filter(|path| !path.is_empty());
     if let Some(file) = file {
         let file = Path::new(file.strip_prefix("//").unwrap_or(file));
+        // Behind all symbolic links to a file there is one folder.
+        let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let mut name = file.file_name().unwrap_or_default().to_owned();
         name.push(".d");
         return Ok(file.with_file_name(name));
@@ -39,6 +43,17 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
 pub(crate) fn lockable(file: &Path) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).open(file)
+}
+
+/// Locks the database file of a store, until this process ends.
+pub(crate) fn lock_store(store: &str) -> Result<(), ServeError> {
+    // An error in the URL is reported when the store is opened.
+    let Ok(Address::Sqlite(path)) = store.parse() else { return Ok(()) };
+    match stayput_stores::lock_file(&path) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ServeError::Taken { path }),
+        Err(error) => Err(ServeError::Data { path, error }),
+    }
 }
 
 /// Holder id of this gateway, stored in the data folder. It is the same after each restart, so that the sessions of an

@@ -7,6 +7,7 @@ mod maintenance;
 mod plan;
 pub(crate) mod reload;
 pub(crate) mod standalone;
+mod store_watch;
 
 use std::{
     io,
@@ -17,6 +18,7 @@ use std::{
 };
 
 use stayput_core::{Sessions, Settings, SystemClock};
+use stayput_stores::DatabaseFile;
 use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::Instant};
 
 use crate::{
@@ -51,6 +53,8 @@ pub(crate) struct Gateway {
     /// Reader of the configuration file. `None` if the configuration is not reloaded.
     reading: Option<ConfigReader>,
     stopping: watch::Sender<bool>,
+    /// Database file, if the store is one.
+    file: Option<Arc<DatabaseFile>>,
     _holding: InstanceLock,
 }
 
@@ -129,8 +133,11 @@ impl Gateway {
         let owners = owners(std::mem::take(&mut plan.auth), None)?;
         plan::warn_if_exposed(&plan, &owners, log)?;
         let holding = InstanceLock::take(&plan.data)?;
+        instance_lock::lock_store(&plan.store)?;
         let socket = socket(&plan, log)?;
         let database = stayput_stores::open(&plan.store).await?;
+        database.warnings.iter().for_each(|warning| log.warn(warning));
+        let file = database.file;
         let settings = Settings {
             lease: plan.lease,
             expiry: plan.expiry,
@@ -151,7 +158,7 @@ impl Gateway {
         let (app, guests) = (Arc::new(app), Guests::default());
         app.latest.set(app.clone());
         let reading = None;
-        Ok(Self { app, listener, socket, guests, log, reading, stopping, _holding: holding })
+        Ok(Self { app, listener, socket, guests, log, reading, stopping, file, _holding: holding })
     }
 
     /// Reloads the configuration whenever it changes while the gateway runs.
@@ -247,6 +254,7 @@ impl Gateway {
         let (app, stopped) = (self.app.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
         let renew_task = runtime.spawn(maintenance::renew(app.clone(), self.log));
+        let watch_task = runtime.spawn(store_watch::run(app.clone(), self.file.take(), self.log));
         let tick_task = runtime.spawn(maintenance::tick(app.clone(), stopped.clone()));
         let (acceptor, reading) = (Acceptor::default(), self.reading.take());
         tokio::select! {
@@ -280,6 +288,7 @@ impl Gateway {
         if let Some(watch) = &app.watch {
             watch.close().await;
         }
+        watch_task.abort();
         renew_task.abort();
         let _ = app.sessions.close().await;
         app.latest.clear();

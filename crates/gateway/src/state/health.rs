@@ -1,8 +1,11 @@
 //! Health of the gateway.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
-use stayput_core::{Clock as _, SystemClock, Timestamp};
+use stayput_core::{Clock as _, Outage, SystemClock, Timestamp};
 
 /// State behind `/readyz`.
 #[derive(Debug)]
@@ -10,6 +13,8 @@ pub(crate) struct Health {
     since: Timestamp,
     stopping: AtomicBool,
     without_store: AtomicBool,
+    /// Known reason why the store cannot be used.
+    outage: Mutex<Option<Outage>>,
 }
 
 impl Default for Health {
@@ -18,6 +23,7 @@ impl Default for Health {
             since: SystemClock.now(),
             stopping: AtomicBool::default(),
             without_store: AtomicBool::default(),
+            outage: Mutex::default(),
         }
     }
 }
@@ -42,13 +48,40 @@ impl Health {
         self.without_store.swap(!reached, Ordering::Relaxed) == reached
     }
 
+    /// Records the known reason why the store cannot be used, or that there is none. Returns whether that has changed.
+    pub(crate) fn store_fails(&self, outage: Option<Outage>) -> bool {
+        let mut known = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *known, outage) != outage
+    }
+
     /// Returns the reason why the gateway is not ready, or `None` if it is ready.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         if self.is_stopping() {
             return Some("the gateway is stopping; what is under way may end");
         }
+        if let Some(outage) = *self.outage.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Some(sentence(outage));
+        }
         let without = self.without_store.load(Ordering::Relaxed);
         without.then_some("the store could not be reached; sessions cannot be opened or kept")
+    }
+}
+
+/// Returns the problem in words for everyone: `/readyz` needs no credentials.
+fn sentence(outage: Outage) -> &'static str {
+    match outage {
+        Outage::DiskFull => "the disk of the store is full; sessions cannot be opened or kept",
+        Outage::FileDeleted => {
+            "the database file was deleted; put it back, or restart the gateway, which loses its sessions"
+        }
+        Outage::FileReplaced => {
+            "the database file was replaced by another one; restart the gateway to use that one"
+        }
+        Outage::FileCut => {
+            "the database file was cut short; restore a backup and restart the gateway"
+        }
+        Outage::FileUnreadable => "the database file cannot be read or written any more",
+        _ => "the disk of the store fails; sessions cannot be opened or kept",
     }
 }
 
@@ -65,6 +98,14 @@ mod tests {
         assert!(!health.reached_store(false));
         assert!(health.problem().is_some_and(|it| it.contains("store")));
         assert!(health.reached_store(true));
+        assert_eq!(health.problem(), None);
+        assert!(!health.store_fails(None), "nothing new");
+        assert!(health.store_fails(Some(Outage::DiskFull)));
+        assert!(!health.store_fails(Some(Outage::DiskFull)));
+        assert!(health.problem().is_some_and(|it| it.contains("full")));
+        assert!(health.store_fails(Some(Outage::FileDeleted)));
+        assert!(health.problem().is_some_and(|it| it.contains("deleted")));
+        assert!(health.store_fails(None));
         assert_eq!(health.problem(), None);
         health.stops();
         assert!(health.problem().is_some_and(|it| it.contains("stopping")));

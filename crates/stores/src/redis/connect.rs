@@ -1,6 +1,6 @@
 //! Setup of the client, and checks before a server is used.
 
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use ::redis::{
     Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline, ProtocolVersion, RedisResult,
@@ -71,6 +71,17 @@ pub(super) async fn check_single_node(connection: &SharedConnection) -> Result<(
         }),
         _ => Ok(()),
     }
+}
+
+/// Returns whether the server writes its data to disk. `None` if it does not tell.
+pub(super) async fn persists(connection: &SharedConnection) -> Option<bool> {
+    let mut pipe = Pipeline::new();
+    pipe.cmd("CONFIG").arg("GET").arg("save");
+    pipe.cmd("CONFIG").arg("GET").arg("appendonly");
+    let answer = connection.query_raw(&pipe).await.ok()?;
+    let settings: [HashMap<String, String>; 2] = from_redis_value(answer).ok()?;
+    let setting = |name: &str| settings.iter().find_map(|it| it.get(name));
+    Some(!setting("save")?.is_empty() || setting("appendonly")? != "no")
 }
 
 /// Writes the schema of a new store, and refuses a newer or too old one.

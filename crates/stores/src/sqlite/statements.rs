@@ -7,7 +7,7 @@ use stayput_core::{
     SessionId, StateKey, StateValue, StateWrite, StoreError, Timestamp, Topic,
 };
 
-use super::{OLDEST_SCHEMA, SCHEMA, STORE, fault};
+use super::{OLDEST_SCHEMA, SCHEMA, STORE, counter::Count, fault};
 use crate::{
     error::corrupt,
     row::{Row, number, time, timestamp, unsigned},
@@ -19,7 +19,7 @@ type Result<T> = std::result::Result<T, StoreError>;
 const NOW: &str = "cast(unixepoch('now', 'subsec') * 1000 as integer)";
 
 /// Migrations from [`OLDEST_SCHEMA`] on, oldest first. A released one is never edited.
-const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema4.sql")];
 
 /// Migrates the schema. Returns the schema of the file, which may be newer than [`SCHEMA`] or older
 /// than [`OLDEST_SCHEMA`]; then nothing is changed.
@@ -538,6 +538,47 @@ pub(super) fn claim(db: &Db, id: SessionId, lease: Lease) -> Result<Record> {
 pub(super) fn release_claim(db: &Db, id: SessionId, lease: Lease) -> Result<()> {
     let sql = "update session set holder = null where id = ?1 and holder = ?2";
     execute(db, sql, [id.to_string(), lease.to_string()]).map(drop)
+}
+
+// ── counter ─────────────────────────────────────────────────────────────────────────────────────────
+
+/// Adds one to the counter.
+pub(super) fn count_up(db: &Db) -> Result<Count> {
+    let sql = "update counter set number = number + 1 returning database, number";
+    read_count(db, sql, [])
+}
+
+fn read_count(db: &Db, sql: &str, params: impl Params) -> Result<Count> {
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let (database, number) = query(db, sql, params, read)?
+        .ok_or_else(|| corrupt(STORE, "a counter", "its row is missing"))?;
+    Ok(Count { database, number: unsigned(number) })
+}
+
+/// If the database is behind the number that was last `seen`, it was replaced by an older copy. Then
+/// all state of its sessions counts as lost, because it may be newer than their records. Returns the
+/// number of these sessions.
+pub(super) fn lose_state_if_behind(db: &Db, seen: &Count) -> Result<Option<usize>> {
+    db.execute_batch("begin immediate").map_err(fault)?;
+    let count = read_count(db, "select database, number from counter", [])?;
+    let behind = count.database == seen.database && count.number < seen.number;
+    let mut lost = None;
+    if behind {
+        let sql = format!("select {COLUMNS} from session where ended_at is null");
+        let found = query_all(db, &sql, [], |it| Ok(row(it)))?;
+        // A record that cannot be decoded cannot be used either.
+        let readable = found.into_iter().flatten().filter_map(|row| row.into_record(STORE).ok());
+        let old: Vec<Record> = readable.collect();
+        for old in &old {
+            let mut record = Record { revision: old.revision.next(), ..old.clone() };
+            record.lose_state();
+            update_row(db, old, &record)?;
+        }
+        execute(db, "update counter set number = ?1", [number(seen.number)])?;
+        lost = Some(old.len());
+    }
+    db.execute_batch("commit").map_err(fault)?;
+    Ok(lost)
 }
 
 // ── events ──────────────────────────────────────────────────────────────────────────────────────────

@@ -1,9 +1,9 @@
 //! SQLite connections on threads of their own.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
-        Mutex,
+        Arc, Mutex,
         mpsc::{Receiver, Sender, channel},
     },
     thread,
@@ -11,10 +11,10 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode};
-use stayput_core::StoreError;
+use stayput_core::{Outage, StoreError};
 use tokio::sync::oneshot;
 
-use super::{STORE, fault};
+use super::{STORE, fault, file::DatabaseFile};
 use crate::error::unavailable;
 
 /// Time for which SQLite waits for another process that writes to the same file.
@@ -41,6 +41,8 @@ struct QueuedJob<F, T> {
 struct FinishedJob {
     /// Whether its changes are committed.
     commit: bool,
+    /// Known reason why it failed.
+    outage: Option<Outage>,
     answer: Box<dyn FnOnce(Result<(), StoreError>)>,
 }
 
@@ -53,9 +55,13 @@ where
         let Self { work, answer } = *self;
         let result = work(connection);
         let commit = result.is_ok();
+        let outage = result.as_ref().err().and_then(|error| match error {
+            StoreError::Unavailable { source, .. } => source.downcast_ref().copied(),
+            _ => None,
+        });
         // The caller may be gone meanwhile.
         let answer = move |committed: Result<(), _>| drop(answer.send(committed.and(result)));
-        FinishedJob { commit, answer: Box::new(answer) }
+        FinishedJob { commit, outage, answer: Box::new(answer) }
     }
 
     fn refuse(self: Box<Self>, error: StoreError) {
@@ -64,10 +70,40 @@ where
 }
 
 /// Kind of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Mode {
     Read,
-    Write,
+    /// Writes, unless the file has an outage.
+    Write(Option<Arc<DatabaseFile>>),
+}
+
+/// Cause of a failed transaction, for each of its jobs.
+#[derive(Clone)]
+enum Cause {
+    Known(Outage),
+    Other(String),
+}
+
+impl From<rusqlite::Error> for Cause {
+    fn from(error: rusqlite::Error) -> Self {
+        super::outage(&error).map_or_else(|| Self::Other(error.to_string()), Self::Known)
+    }
+}
+
+impl Cause {
+    fn into_error(self) -> StoreError {
+        match self {
+            Self::Known(outage) => unavailable(STORE, outage),
+            Self::Other(text) => unavailable(STORE, text),
+        }
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        match self {
+            Self::Known(outage) => Some(*outage),
+            Self::Other(_) => None,
+        }
+    }
 }
 
 /// Thread with a connection, and the queue to it. The thread ends when the worker is dropped.
@@ -78,11 +114,12 @@ impl Worker {
     /// Starts a worker on a connection.
     pub(super) fn new(connection: Connection, mode: Mode) -> std::io::Result<Self> {
         let (queue, jobs) = channel();
+        let name = if matches!(mode, Mode::Read) { "Read" } else { "Write" };
         let run = move || match mode {
             Mode::Read => run_reads(&connection, &jobs),
-            Mode::Write => run_writes(&connection, &jobs),
+            Mode::Write(file) => run_writes(&connection, &jobs, file.as_deref()),
         };
-        thread::Builder::new().name(format!("stayput-sqlite-{mode:?}")).spawn(run)?;
+        thread::Builder::new().name(format!("stayput-sqlite-{name}")).spawn(run)?;
         Ok(Self(queue))
     }
 
@@ -106,22 +143,37 @@ fn run_reads(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
 }
 
 /// Runs all queued jobs in one transaction: jobs that arrive during the sync share the next one.
-fn run_writes(connection: &Connection, jobs: &Receiver<Box<dyn Job>>) {
+fn run_writes(connection: &Connection, jobs: &Receiver<Box<dyn Job>>, file: Option<&DatabaseFile>) {
     while let Ok(first) = jobs.recv() {
         let waiting = jobs.try_iter().take(MAX_BATCH - 1);
         let batch: Vec<_> = std::iter::once(first).chain(waiting).collect();
-        if let Err(error) = run(connection, "begin immediate") {
+        if let Err(cause) = begin_transaction(connection, file) {
             for job in batch {
-                job.refuse(unavailable(STORE, error.to_string()));
+                job.refuse(cause.clone().into_error());
             }
             continue;
         }
         let done = run_batch(connection, batch);
-        let committed = end_transaction(connection, done.iter().any(|done| done.commit));
+        let commit = done.iter().any(|done| done.commit);
+        let committed = end_transaction(connection, commit);
+        let refused = done.iter().find_map(|done| done.outage);
+        let outage = committed.as_ref().err().and_then(Cause::outage).or(refused);
+        // A job that was refused for a reason of its own says nothing about the disk.
+        if let Some(file) = file
+            && (commit || outage.is_some())
+        {
+            file.wrote(outage);
+        }
         for done in done {
-            (done.answer)(committed.clone().map_err(|error| unavailable(STORE, error)));
+            (done.answer)(committed.clone().map_err(Cause::into_error));
         }
     }
+}
+
+/// Begins a transaction, unless its changes would be lost with the file.
+fn begin_transaction(connection: &Connection, file: Option<&DatabaseFile>) -> Result<(), Cause> {
+    file.map_or(Ok(()), DatabaseFile::check).map_err(Cause::Known)?;
+    Ok(run(connection, "begin immediate")?)
 }
 
 /// Runs all jobs of a batch. A single job needs no savepoint: it is undone with its transaction.
@@ -135,9 +187,8 @@ fn run_batch(connection: &Connection, batch: Vec<Box<dyn Job>>) -> Vec<FinishedJ
 
 /// Commits or rolls back a transaction. If the commit fails, the other jobs have read data that
 /// never existed, so they get the error, too.
-fn end_transaction(connection: &Connection, commit: bool) -> Result<(), String> {
-    let committed =
-        if commit { run(connection, "commit").map_err(|error| error.to_string()) } else { Ok(()) };
+fn end_transaction(connection: &Connection, commit: bool) -> Result<(), Cause> {
+    let committed = if commit { run(connection, "commit").map_err(Cause::from) } else { Ok(()) };
     if !commit || committed.is_err() {
         let _ = run(connection, "rollback");
     }
@@ -160,9 +211,10 @@ fn run_in_savepoint(connection: &Connection, job: Box<dyn Job>) -> FinishedJob {
     match begun.and(ended) {
         Ok(()) => done,
         Err(error) => {
-            let text = error.to_string();
-            let answer = move |_| (done.answer)(Err(unavailable(STORE, text)));
-            FinishedJob { commit: false, answer: Box::new(answer) }
+            let cause = Cause::from(error);
+            let outage = cause.outage().or(done.outage);
+            let answer = move |_| (done.answer)(Err(cause.into_error()));
+            FinishedJob { commit: false, outage, answer: Box::new(answer) }
         }
     }
 }
@@ -228,22 +280,6 @@ pub(super) fn use_wal(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-/// Creates the file with access for its owner only, and its parent folders, unless they exist.
-pub(super) fn create(path: &Path) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    }
-    // SQLite gives its -wal and -shm files the mode of the main file.
-    let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    let mode = file.metadata()?.permissions().mode();
-    if mode & 0o077 != 0 {
-        // The file existed and was accessible to others; the sessions in it must not be.
-        file.set_permissions(std::fs::Permissions::from_mode(mode & 0o700))?;
-    }
-    path.canonicalize()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,7 +313,7 @@ mod tests {
             create table parent (id integer primary key);
             create table child (parent integer references parent deferrable initially deferred)";
         db.execute_batch(tables).unwrap();
-        let worker = Worker::new(db, Mode::Write).unwrap();
+        let worker = Worker::new(db, Mode::Write(None)).unwrap();
         // Fails at the end of the transaction, and not before.
         let orphan = worker
             .run(|db| db.execute("insert into child values (7)", []).map(drop).map_err(fault));
@@ -297,7 +333,7 @@ mod tests {
     async fn failed_job_is_undone_alone() {
         let db = Connection::open_in_memory().unwrap();
         db.execute_batch("create table note (text text)").unwrap();
-        let worker = Worker::new(db, Mode::Write).unwrap();
+        let worker = Worker::new(db, Mode::Write(None)).unwrap();
         let add = |text: &'static str, fails: bool| {
             worker.run(move |db| {
                 db.execute("insert into note values (?1)", [text]).map_err(fault)?;
@@ -316,5 +352,20 @@ mod tests {
             all.collect::<Result<Vec<_>, _>>().map_err(fault)
         });
         assert_eq!(all.await.unwrap(), ["kept alone", "kept with others"]);
+    }
+
+    /// The message names a full disk: an operator can end that, and nothing else is broken.
+    #[tokio::test]
+    async fn full_disk_is_named() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch("create table note (text blob); pragma max_page_count = 3").unwrap();
+        let worker = Worker::new(db, Mode::Write(None)).unwrap();
+        let add = |size: i64| {
+            let add = "insert into note values (zeroblob(?1))";
+            worker.run(move |db| db.execute(add, [size]).map(drop).map_err(fault))
+        };
+        let error = add(1 << 20).await.unwrap_err();
+        assert_eq!(error.to_string(), "the sqlite store does not answer: its disk is full");
+        add(10).await.unwrap();
     }
 }
