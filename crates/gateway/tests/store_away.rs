@@ -62,9 +62,8 @@ fn since_renewal(redis: &Redis, lease: Duration) -> Duration {
     let key = run(&["--raw", "keys", "*ends"]);
     let rows = run(&["--raw", "zrange", key.trim(), "0", "-1", "withscores"]);
     let end: f64 = rows.lines().nth(1).unwrap_or_else(|| panic!("{key}{rows}")).parse().unwrap();
-    let now = std::time::Duration::from_millis(
-        stayput_core::Clock::now(&stayput_core::SystemClock).as_millis(),
-    );
+    let now =
+        Duration::from_millis(stayput_core::Clock::now(&stayput_core::SystemClock).as_millis());
     (now + lease).saturating_sub(Duration::from_secs_f64(end / 1_000.0))
 }
 
