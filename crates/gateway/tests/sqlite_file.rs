@@ -7,12 +7,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::mcp::{TestServer, send};
+use tokio::time::Instant;
 use world::{Gateway, LONG};
 
 fn store(gateway: &Gateway) -> PathBuf {
