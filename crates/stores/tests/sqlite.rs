@@ -323,7 +323,7 @@ mod file {
             let path = path.clone();
             tokio::task::spawn(async move { open(&path).await.unwrap().store })
         });
-        let mut stores: Vec<std::sync::Arc<dyn Store>> = Vec::new();
+        let mut stores: Vec<Arc<dyn Store>> = Vec::new();
         for opened in opening.collect::<Vec<_>>() {
             stores.push(opened.await.unwrap());
         }
