@@ -296,7 +296,7 @@ impl AppState {
     where
         A: Future<Output = Result<T, SessionOpenError>>,
     {
-        let limit = self.sessions.settings().lease + TAKEOVER;
+        let limit = self.sessions.settings().lease.saturating_add(TAKEOVER);
         let mut waited = Duration::ZERO;
         loop {
             match attempt().await {
