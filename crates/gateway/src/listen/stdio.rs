@@ -24,7 +24,7 @@ use crate::{
     call::{CallOutcome, era},
     config::target::Target,
     connections::{
-        connection::Connection,
+        connection::{Connection, ConnectionGuard},
         event_stream::{EventStream, StreamReader},
     },
     identify::RequestContext,
@@ -66,6 +66,8 @@ struct State {
     connection: Option<Arc<Connection>>,
     /// The connection was made by `initialize`, not by a request that came without one.
     greeted: bool,
+    /// Keeps a connection of an earlier process in memory.
+    resumed: Option<ConnectionGuard>,
     /// Keeps the session from going idle while the client is connected.
     kept: Option<ActiveSession>,
     /// Tasks that answer requests of this client.
@@ -78,12 +80,15 @@ impl StdioConversation {
         Arc::new(Self { guest, principal, line, state: Mutex::default() })
     }
 
-    /// Continues with a connection of an earlier process.
-    pub(crate) async fn resume(&self, connection: Arc<Connection>) {
+    /// Continues with a connection of an earlier process. Its guard is kept, because until the line is read the
+    /// connection looks idle and would be dropped from memory.
+    pub(crate) async fn resume(&self, guard: ConnectionGuard) {
+        let connection = Arc::clone(&guard);
         connection.speak_on(self.line.clone(), &self.principal);
         self.hold(&connection).await;
         let mut state = self.state();
         (state.connection, state.greeted) = (Some(connection), true);
+        state.resumed = Some(guard);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

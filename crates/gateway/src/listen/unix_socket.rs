@@ -23,7 +23,7 @@ use super::{
 use crate::{
     auth::Principal,
     config::command_server,
-    connections::connection::Connection,
+    connections::connection::ConnectionGuard,
     listen::{
         local_http,
         proxy_handshake::{FORM, ProxyHello, Welcome, line},
@@ -203,11 +203,10 @@ async fn enter(
 }
 
 /// Loads the earlier connection from the store.
-async fn kept(app: &AppState, name: &Handle) -> Result<Option<Arc<Connection>>, String> {
+async fn kept(app: &AppState, name: &Handle) -> Result<Option<ConnectionGuard>, String> {
     let owner = Principal::local().owner;
     if app.connections.has(&name.hash(&owner)) {
         return Err("this connection is in use".to_owned());
     }
-    let found = app.connection(&owner, name).await.map_err(|error| error.to_string())?;
-    Ok(found.map(|connection| Arc::clone(&connection)))
+    app.connection(&owner, name).await.map_err(|error| error.to_string())
 }
