@@ -74,10 +74,19 @@ impl Timestamp {
     /// ```
     #[must_use]
     pub fn to_rfc3339(self) -> String {
-        // A time after the year 9999 becomes the last date that can be written.
+        format!("{:.0}", self.date())
+    }
+
+    /// Formats the timestamp by RFC 3339, in UTC and to the millisecond.
+    #[must_use]
+    pub fn to_rfc3339_millis(self) -> String {
+        format!("{:.3}", self.date())
+    }
+
+    /// Converts the timestamp. A time after the year 9999 becomes the last date that can be written.
+    fn date(self) -> jiff::Timestamp {
         let millis = i64::try_from(self.0).unwrap_or(i64::MAX);
-        let date = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
-        format!("{date:.0}")
+        jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX)
     }
 }
 
@@ -188,5 +197,7 @@ mod tests {
         ] {
             assert_eq!(Timestamp::from_millis(seconds * 1_000).to_rfc3339(), text);
         }
+        let at = Timestamp::from_millis(1_709_251_200_007);
+        assert_eq!(at.to_rfc3339_millis(), "2024-03-01T00:00:00.007Z");
     }
 }

@@ -1,5 +1,5 @@
 //! Sessions on links to real child processes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::{sync::Arc, time::Duration};
 

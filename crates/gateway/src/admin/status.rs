@@ -5,7 +5,7 @@ use serde::Serialize;
 use stayput_core::{Clock as _, SystemClock};
 
 use super::json;
-use crate::{observe::time_format, reply::Reply, state::AppState};
+use crate::{reply::Reply, state::AppState};
 
 #[derive(Serialize)]
 struct Status {
@@ -34,7 +34,7 @@ pub(super) fn show(app: &AppState) -> Response<Reply> {
     json(&Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
-        started: time_format::text(started),
+        started: started.to_rfc3339(),
         uptime_seconds: SystemClock.now().since(started).as_secs(),
         ready: problem.is_none(),
         problem,

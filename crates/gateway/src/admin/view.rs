@@ -4,10 +4,7 @@ use serde::Serialize;
 use stayput_core::{Clock as _, EndReason, Record, Session, SystemClock, Timestamp};
 use stayput_upstream::{LinkOpenError, LinkReport, LinkState, Loss, Scope};
 
-use crate::observe::{
-    session_stats::{self, SessionStats},
-    time_format,
-};
+use crate::observe::session_stats::{self, SessionStats};
 
 /// View of a session.
 #[derive(Debug, Serialize)]
@@ -114,9 +111,9 @@ impl SessionView {
             state,
             servers: servers(record, usage, &links),
             generation: record.generation.0,
-            created: time_format::text(record.created),
-            last_used: time_format::text(if state == State::Busy { now } else { used }),
-            expires: deadline.filter(|_| record.is_live()).map(time_format::text),
+            created: record.created.to_rfc3339(),
+            last_used: if state == State::Busy { now } else { used }.to_rfc3339(),
+            expires: deadline.filter(|_| record.is_live()).map(Timestamp::to_rfc3339),
             age_seconds: now.since(record.created).as_secs(),
             idle_seconds: idle,
             calls: usage.map_or(0, SessionStats::calls),
@@ -150,14 +147,14 @@ fn servers(record: &Record, usage: Option<&SessionStats>, links: &[LinkView]) ->
 
 impl EndedView {
     fn new(at: Timestamp, reason: EndReason) -> Self {
-        Self { at: time_format::text(at), reason: reason.as_str() }
+        Self { at: at.to_rfc3339(), reason: reason.as_str() }
     }
 }
 
 impl ErrorView {
     fn of_call(failure: session_stats::Failure) -> Self {
         let session_stats::Failure { at, server, message, stderr } = failure;
-        Self { at: Some(time_format::text(at)), server: server.to_string(), message, stderr }
+        Self { at: Some(at.to_rfc3339()), server: server.to_string(), message, stderr }
     }
 
     fn of_open(server: &str, error: &LinkOpenError) -> Self {

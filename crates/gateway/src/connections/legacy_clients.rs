@@ -14,7 +14,7 @@ use stayput_core::{ActiveSession, Handle, HandleHash};
 use crate::{
     auth::Principal,
     config::target::Target,
-    connections::{connection::Connection, event_stream::EventStream},
+    connections::{connection::ConnectionGuard, event_stream::EventStream},
 };
 
 /// Connected clients, by the hash of their secret.
@@ -70,7 +70,7 @@ pub(crate) enum Progress {
     Connected {
         /// Secret name of the connection. It is never sent to the client.
         name: Handle,
-        connection: Arc<Connection>,
+        connection: ConnectionGuard,
         /// Keeps the session from going idle while the stream is open.
         kept: Option<ActiveSession>,
     },

@@ -96,12 +96,16 @@ impl Connections {
     }
 
     /// Replaces the connection with this name, and closes the previous one.
-    pub(crate) fn replace(&self, connection: Arc<Connection>) {
-        let before = self.write().replace(Known(connection));
+    pub(crate) fn replace(&self, connection: Arc<Connection>) -> ConnectionGuard {
+        let (guard, before) = {
+            let mut all = self.write();
+            (ConnectionGuard::new(&connection), all.replace(Known(connection)))
+        };
         if let Some(Known(before)) = before {
             before.fall_silent();
             before.close();
         }
+        guard
     }
 
     /// Whether a connection with this name is in memory.

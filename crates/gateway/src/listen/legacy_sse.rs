@@ -17,7 +17,7 @@ use crate::{
     call::CallOutcome,
     config::target::Target,
     connections::{
-        connection::Connection,
+        connection::ConnectionGuard,
         event_stream::EventStream,
         legacy_clients::{LegacyClient, Progress},
     },
@@ -191,7 +191,7 @@ impl LegacyClient {
     }
 
     /// Returns the connection, once `initialize` has made one.
-    fn connection(&self) -> Option<Arc<Connection>> {
+    fn connection(&self) -> Option<ConnectionGuard> {
         match &*self.progress() {
             Progress::Connected { connection, .. } => Some(connection.clone()),
             _ => None,
@@ -251,7 +251,7 @@ impl LegacyClient {
         let (app, initialized) = (context.app, initialize::initialize(context).await);
         let made = match initialized.name {
             Some(name) => match app.connection(&self.principal.owner, &name).await {
-                Ok(Some(connection)) => Some((name, Arc::clone(&connection))),
+                Ok(Some(connection)) => Some((name, connection)),
                 _ => None,
             },
             None => None,
@@ -280,7 +280,7 @@ impl LegacyClient {
         }
     }
 
-    async fn connected(&self, app: &Arc<AppState>, name: Handle, connection: Arc<Connection>) {
+    async fn connected(&self, app: &Arc<AppState>, name: Handle, connection: ConnectionGuard) {
         connection.speak_on(self.line.clone(), &self.principal);
         let kept = app.sessions.find_by_id(&self.principal.owner, connection.session).await.ok();
         let left = {

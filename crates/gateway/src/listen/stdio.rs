@@ -63,11 +63,10 @@ pub(crate) struct StdioConversation {
 
 #[derive(Default)]
 struct State {
-    connection: Option<Arc<Connection>>,
+    /// The guard keeps the connection in memory, also while it looks idle because the line is not read yet.
+    connection: Option<ConnectionGuard>,
     /// The connection was made by `initialize`, not by a request that came without one.
     greeted: bool,
-    /// Keeps a connection of an earlier process in memory.
-    resumed: Option<ConnectionGuard>,
     /// Keeps the session from going idle while the client is connected.
     kept: Option<ActiveSession>,
     /// Tasks that answer requests of this client.
@@ -80,15 +79,12 @@ impl StdioConversation {
         Arc::new(Self { guest, principal, line, state: Mutex::default() })
     }
 
-    /// Continues with a connection of an earlier process. Its guard is kept, because until the line is read the
-    /// connection looks idle and would be dropped from memory.
-    pub(crate) async fn resume(&self, guard: ConnectionGuard) {
-        let connection = Arc::clone(&guard);
+    /// Continues with a connection of an earlier process.
+    pub(crate) async fn resume(&self, connection: ConnectionGuard) {
         connection.speak_on(self.line.clone(), &self.principal);
         self.hold(&connection).await;
         let mut state = self.state();
         (state.connection, state.greeted) = (Some(connection), true);
-        state.resumed = Some(guard);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -259,7 +255,7 @@ impl StdioConversation {
     }
 
     /// Answers a request on the line.
-    async fn answer(&self, connection: Arc<Connection>, text: &Bytes) {
+    async fn answer(&self, connection: ConnectionGuard, text: &Bytes) {
         let Ok(message) = Message::parse(text) else { return };
         let (app, headers) = (self.present(), HeaderMap::new());
         let context = self.context(&app, &headers, &message);
@@ -317,7 +313,7 @@ impl StdioConversation {
     }
 
     /// Returns the connection. R052: a request before `initialize` creates one.
-    async fn connection(&self) -> Result<Arc<Connection>, SessionOpenError> {
+    async fn connection(&self) -> Result<ConnectionGuard, SessionOpenError> {
         let known = self.state().connection.clone();
         if let Some(connection) = known {
             return Ok(connection);
@@ -335,15 +331,14 @@ impl StdioConversation {
         session: &ActiveSession,
         said: (Version, Hello),
         greeted: bool,
-    ) -> Result<Arc<Connection>, SessionOpenError> {
+    ) -> Result<ConnectionGuard, SessionOpenError> {
         let named = (self.principal.owner.clone(), self.guest.name.clone());
         let target = self.guest.target.clone();
         let connection = Connection::new(named, session.id(), target, said).over_stdio();
         let (app, name) = (self.app(), &self.guest.name);
         app.sessions.connect(session, name, &connection.to_bytes()).await?;
         connection.speak_on(self.line.clone(), &self.principal);
-        let connection = Arc::new(connection);
-        app.connections.replace(connection.clone());
+        let connection = app.connections.replace(Arc::new(connection));
         {
             let mut state = self.state();
             (state.connection, state.greeted) = (Some(connection.clone()), greeted);

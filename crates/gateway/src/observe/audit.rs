@@ -15,7 +15,7 @@ use std::{
 use stayput_core::{Clock as _, SystemClock};
 
 use super::ObserveError;
-use crate::observe::{log::Log, time_format};
+use crate::observe::log::Log;
 
 /// Maximum number of queued lines. More are dropped, so that a full disk stops no call.
 const WAITING: usize = 8_192;
@@ -180,7 +180,7 @@ impl Writer {
     fn write(&mut self, text: &mut String, lines: &mut u64) {
         let untold = self.counts.untold.swap(0, Ordering::Relaxed);
         if untold > 0 {
-            let at = time_format::precise(SystemClock.now());
+            let at = SystemClock.now().to_rfc3339_millis();
             text.push_str(&format!(r#"{{"at":"{at}","event":"dropped","lines":{untold}}}"#));
             text.push('\n');
             self.log.warn(&format!(

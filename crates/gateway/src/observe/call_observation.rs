@@ -9,7 +9,7 @@ use stayput_wire::Message;
 use tokio::time::Instant;
 
 use super::{Observers, spans::Span};
-use crate::observe::{time_format, traceparent::Trace};
+use crate::observe::traceparent::Trace;
 
 /// Maximum number of bytes of a name that are recorded. The protocol recommends no longer names.
 const MAX_NAME_BYTES: usize = 128;
@@ -124,7 +124,7 @@ impl CallObservation {
 
     fn line(&self, outcome: CallEnd, micros: u128) -> String {
         let mut line = Map::new();
-        line.insert("at".to_owned(), time_format::precise(self.at).into());
+        line.insert("at".to_owned(), self.at.to_rfc3339_millis().into());
         line.insert("owner".to_owned(), self.owner.as_str().into());
         line.insert("session".to_owned(), self.session.map(|id| id.to_string()).into());
         line.insert("server".to_owned(), self.server.as_deref().into());

@@ -17,7 +17,6 @@ mod otlp;
 pub(crate) mod session_extension;
 pub(crate) mod session_stats;
 mod spans;
-pub(crate) mod time_format;
 mod traceparent;
 
 use std::{io, sync::Arc, time::Duration};

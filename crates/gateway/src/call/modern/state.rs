@@ -3,8 +3,6 @@
 use stayput_core::{Clock as _, Generation, Origin, Session, SystemClock};
 use stayput_wire::json;
 
-use crate::observe::time_format;
-
 /// Returns as JSON whether the state that an agent remembers of a session is still valid.
 pub(crate) fn told(session: &Session, origin: Origin, generation: Generation) -> String {
     let state = match origin {
@@ -15,7 +13,7 @@ pub(crate) fn told(session: &Session, origin: Origin, generation: Generation) ->
     let record = session.record();
     // The idle time starts at the end of this call, which is now.
     let expires = record.expiry.deadline(record.created, SystemClock.now());
-    let expires = expires.map_or("null".to_owned(), |at| json::quote(&time_format::text(at)));
+    let expires = expires.map_or("null".to_owned(), |at| json::quote(&at.to_rfc3339()));
     format!(
         r#"{{"session":"{}","state":"{state}","generation":{generation},"expires":{expires}}}"#,
         session.id()

@@ -509,14 +509,21 @@ impl Connection {
     }
 }
 
-/// Guard of a connection that a request uses. While it exists, the connection stays in memory.
+/// Guard of a connection that a request or a client on a stream uses. While it exists, the connection stays in memory.
 pub(crate) struct ConnectionGuard(Arc<Connection>);
 
 impl ConnectionGuard {
-    /// Counts one more user. The caller holds the lock of the registry, so that the connection is not removed meanwhile.
+    /// Counts one more user. The caller has a guard or the lock of the registry, so that the connection is not removed
+    /// meanwhile.
     pub(super) fn new(connection: &Arc<Connection>) -> Self {
         connection.users.fetch_add(1, Ordering::Relaxed);
         Self(connection.clone())
+    }
+}
+
+impl Clone for ConnectionGuard {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
     }
 }
 
