@@ -48,7 +48,8 @@ const BROKEN_CHUNKS: [(&str, &[u8]); 32] = [
 ];
 
 /// Headers that are ambiguous about the end of the body. The body is [`EMPTY_CHUNKS`].
-const AMBIGUOUS_HEADERS: [(&str, &[u8]); 45] = [
+const AMBIGUOUS_HEADERS: [(&str, &[u8]); 46] = [
+    ("two equal lengths", b"content-length: 5\r\ncontent-length: 5\r\n"),
     ("two lengths", b"content-length: 0\r\ncontent-length: 5\r\n"),
     ("two lengths in one header", b"content-length: 5, 5\r\n"),
     ("length with a plus", b"content-length: +5\r\n"),
@@ -97,10 +98,8 @@ const AMBIGUOUS_HEADERS: [(&str, &[u8]); 45] = [
 ];
 
 /// Framing headers and bodies that are odd, but end at the same place for every reader.
-const ODDITIES: [(&str, &[u8]); 2] = [
-    ("two equal lengths", b"content-length: 5\r\ncontent-length: 5\r\n\r\n0\r\n\r\n"),
-    ("NUL in an extension", b"transfer-encoding: chunked\r\n\r\n0;a\0\r\n\r\n"),
-];
+const ODDITIES: [(&str, &[u8]); 1] =
+    [("NUL in an extension", b"transfer-encoding: chunked\r\n\r\n0;a\0\r\n\r\n")];
 
 /// Invalid request lines.
 const BROKEN_LINES: [(&str, &[u8]); 11] = [

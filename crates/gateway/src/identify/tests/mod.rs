@@ -180,6 +180,7 @@ impl World {
             stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
             call_limiter: Arc::default(),
+            body_budget: Arc::default(),
             log: Log::default(),
             health: Health::default(),
             watch: None,
