@@ -124,6 +124,7 @@ mod tests {
         assert!(cache.lock().bytes <= MAX_BYTES);
         assert!(!get(&cache, &page, "9", 1) && get(&cache, &page, "0", 1));
         assert!(get(&cache, &page, "large", MAX_BYTES) && get(&cache, &page, "large", MAX_BYTES));
-        assert_eq!(cache.lock().values.len(), cache.lock().order.len());
+        let entries = cache.lock();
+        assert_eq!(entries.values.len(), entries.order.len());
     }
 }

@@ -220,7 +220,7 @@ async fn large_meta_is_refused() {
         let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
             "params": { "name": "count", "arguments": {}, "_meta": meta } });
         let answer = ann.ask(Method::POST, &url, &body.to_string()).await;
-        (answer.status, answer.message().await)
+        (answer.status.as_u16(), answer.message().await)
     };
     let members = |count: usize| {
         (0..count).map(|number| (format!("k{number}"), json!(0))).collect::<serde_json::Map<_, _>>()
@@ -231,7 +231,7 @@ async fn large_meta_is_refused() {
         let (status, answer) = ask(meta).await;
         assert_eq!(
             (status, &answer["error"]["code"], &answer["id"]),
-            (400, &json!(-32602), &json!(7))
+            (200, &json!(-32602), &json!(7))
         );
         let sentence = answer["error"]["message"].as_str().unwrap();
         assert!(sentence.contains("1024 members or 262144 bytes"), "{sentence}");

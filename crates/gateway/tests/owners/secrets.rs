@@ -227,19 +227,18 @@ fn data_folder_of_another_user_is_refused() {
     let config = folder.path().join("stayput.json");
     let settings = json!({ "store": store, "listen": "127.0.0.1:0" });
     std::fs::write(&config, json!({ "mcpServers": {}, "stayput": settings }).to_string()).unwrap();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
     let mut child = command
         .args(["serve", "--config"])
         .arg(&config)
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = String::new();
-    std::io::BufRead::read_line(
-        &mut std::io::BufReader::new(child.stderr.take().unwrap()),
-        &mut said,
-    )
-    .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let mut lines = lines.map_while(Result::ok);
+    // Without a refusal it would listen.
+    let said = lines.find(|line| line.contains("store.db.d") || line.contains("listens on"));
+    let said = said.unwrap_or_default();
     let _ = child.kill();
     assert!(!child.wait().unwrap().success(), "{said}");
     assert!(said.contains("belongs to another user") && said.contains("store.db.d"), "{said}");

@@ -113,6 +113,7 @@ mod tests {
             let cut = cut.min(head.len());
             prop_assert!(checked(head.as_bytes(), cut).contains(&0), "{head}");
             let head = format!("POST / HTTP/1.1\r\n{}content-lengths: 5\r\nct: x\r\n\r\n", lines[one]);
+            let cut = cut.min(head.len());
             prop_assert!(!checked(head.as_bytes(), cut).contains(&0), "{head}");
         }
 
