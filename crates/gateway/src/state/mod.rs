@@ -44,7 +44,7 @@ use crate::{
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::{Observers, log::Log, metrics::Metrics},
+    observe::{Observers, metrics::Metrics},
     reply::loss::LossAcknowledgements,
     state::{
         aggregate::Aggregate, health::Health, shared_generations::SharedGenerations,
@@ -112,7 +112,6 @@ pub(crate) struct Services {
     pub(crate) call_limiter: Arc<CallLimiter>,
     /// Memory budget of request bodies.
     pub(crate) body_budget: Arc<BodyBudget>,
-    pub(crate) log: Log,
     pub(crate) health: Health,
     /// Audit log and spans, if configured.
     pub(crate) watch: Option<Arc<Observers>>,
@@ -273,7 +272,7 @@ impl AppState {
     /// logged.
     pub(crate) fn describe_open_error(&self, error: &stayput_upstream::LinkOpenError) -> String {
         if !matches!(error, stayput_upstream::LinkOpenError::BackingOff { .. }) {
-            self.log.warn(&error.to_string());
+            tracing::warn!("{error}");
         }
         error.brief()
     }
