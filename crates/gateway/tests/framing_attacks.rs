@@ -2,14 +2,14 @@
 //! name of another. The tests use only sockets, so the tables hold for any implementation of HTTP/1.1.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use serde_json::{Value, json};
+use support::{Gateway, LONG, mark, stdio};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
-use world::{Gateway, LONG, mark, stdio};
 
 /// Chunked bodies that cannot be parsed. Each ends like a valid chunked body.
 const BROKEN_CHUNKS: [(&str, &[u8]); 32] = [

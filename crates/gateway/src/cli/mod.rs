@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
     check::Check,
-    operate::{At, CallArgs, End, Filter, SessionsArgs, SessionsCommand},
+    operate::{CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand},
     stdio::Stdio,
 };
 #[cfg(test)]

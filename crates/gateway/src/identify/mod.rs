@@ -24,8 +24,8 @@ use stayput_identify::{MetaMembers, read_hints};
 pub(crate) use stayput_identify::{RequestEdit, add_handle as give};
 
 pub(crate) use self::{
-    connection::lead, context::RequestContext, ephemeral::EphemeralSession, open::keyed,
-    refusal::Refusal,
+    connection::set_default_session, context::RequestContext, ephemeral::EphemeralSession,
+    open::keyed, refusal::Refusal,
 };
 use crate::state::AppState;
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Edits for the answer to a request. Answers of a modern server without session state pass unchanged.
-pub(crate) struct Finish<'a> {
+pub(crate) struct AnswerEdits<'a> {
     asked: RequestRef<'a>,
     profile: &'a Profile,
     tools: Option<&'a ToolFilter>,
@@ -23,7 +23,7 @@ pub(crate) struct Finish<'a> {
     given: Option<&'a Handle>,
 }
 
-impl<'a> Finish<'a> {
+impl<'a> AnswerEdits<'a> {
     pub(crate) fn new(asked: RequestRef<'a>, profile: &'a Profile) -> Self {
         Self { asked, profile, tools: None, state: None, given: None }
     }
