@@ -147,7 +147,7 @@ pub(crate) async fn note_preference(
 
 async fn keep_wish(app: &AppState, connection: &Connection) {
     if let Err(error) = app.keep(connection).await {
-        app.log.warn(&format!("what a client wants to hear was not kept: {error}"));
+        tracing::warn!("the preferences of a client were not stored: {error}");
     }
 }
 
