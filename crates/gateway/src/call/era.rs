@@ -204,6 +204,7 @@ impl ClientCall {
 
 /// Returns the answer, with the new handle added if there is one.
 fn giving(answer: Bytes, given: Option<&Handle>) -> Bytes {
-    let edited = given.and_then(|handle| identify::give(str::from_utf8(&answer).ok()?, handle));
+    let edited =
+        given.and_then(|handle| identify::add_handle(str::from_utf8(&answer).ok()?, handle));
     edited.map_or(answer, Bytes::from)
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use stayput_core::{ActiveSession, Handle, Name, Origin};
 use stayput_identify::{MetaMembers, read_hints};
-pub(crate) use stayput_identify::{RequestEdit, add_handle as give};
+pub(crate) use stayput_identify::{RequestEdit, add_handle};
 
 pub(crate) use self::{
     connection::set_default_session, context::RequestContext, ephemeral::EphemeralSession,

@@ -65,7 +65,7 @@ impl Connection {
         }
         match (method, uri) {
             (Some("logging/setLevel"), _) => {
-                preferences.log_level = Some(params.as_str().to_owned())
+                preferences.log_level = Some(params.as_str().to_owned());
             }
             (Some("resources/subscribe"), Some(uri)) => {
                 let full = preferences.subscriptions.len() >= SUBSCRIPTIONS;
