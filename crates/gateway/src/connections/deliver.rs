@@ -13,7 +13,7 @@ use crate::connections::{connection::Connection, event_stream::EventStream};
 #[derive(Clone, Copy)]
 pub(crate) struct SourceLink<'a> {
     pub(crate) key: &'a LinkKey,
-    /// Pool entry of the link, see [`PooledLink::slot`].
+    /// Pool entry of the link, see [`PooledLink::entry_id`].
     pub(crate) place: u64,
     /// Whether several clients may use the link.
     pub(crate) shared: bool,

@@ -473,7 +473,7 @@ impl Connection {
     }
 
     /// Whether the client uses this link for the first time in this generation. The link is identified by its
-    /// [`place`](stayput_upstream::PooledLink::slot), so that a call only compares two numbers.
+    /// [`place`](stayput_upstream::PooledLink::entry_id), so that a call only compares two numbers.
     pub(crate) fn has_used(&self, place: u64, generation: Generation) -> bool {
         let mut activity = self.activity();
         if let Some((known, at)) = &mut activity.met
