@@ -9,9 +9,9 @@ use stayput_upstream::{
 use stayput_wire::{Code, Edits, Era, Message, Raw, Version, json, meta};
 
 use crate::{
-    call::modern::answer::Finish, catalog::list::PageFacts, connections::connection::Connection,
-    identify::RequestContext, reply::ReplyText, route::discover, session_tools::present::ToolEdits,
-    state::AppState,
+    call::modern::answer::AnswerEdits, catalog::list::PageFacts,
+    connections::connection::Connection, identify::RequestContext, reply::ReplyText,
+    route::discover, session_tools::present::ToolEdits, state::AppState,
 };
 
 /// Returns the facts about a page of a profile.
@@ -127,7 +127,7 @@ async fn finished(context: &RequestContext<'_>, profile: &Profile, page: &Bytes)
         _ => None,
     };
     cached(context, page, edits.as_ref(), |text| {
-        let listed = Finish::new(asked, profile).passing(context.tools()).result(text);
+        let listed = AnswerEdits::new(asked, profile).passing(context.tools()).result(text);
         let edited = edits.as_ref().and_then(|edits| edits.apply(context, &listed));
         edited.unwrap_or_else(|| listed.into_owned())
     })

@@ -18,8 +18,9 @@ use tokio::{
 };
 
 use super::{
-    Somebody, token,
-    world::{Gateway, LONG, gone, mark, stdio},
+    Somebody,
+    support::{Gateway, LONG, gone, mark, stdio},
+    token,
 };
 
 /// Gateway with Ann, who attacks, and Bob.

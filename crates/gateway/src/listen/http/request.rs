@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     listen::{
-        router::{Step, Wants, Whence, enter, refuse, unread},
+        router::{BodyHandler, RequestPeer, Step, body_refusal, enter, refuse},
         workers,
     },
     reply::Reply,
@@ -45,7 +45,7 @@ impl std::error::Error for Disconnected {}
 /// Answers a request, unless the connection is being closed (`runs` is false). hyper drops this future when the client disconnects.
 pub(super) async fn respond(
     state: Arc<ConnState>,
-    whence: Whence,
+    peer: RequestPeer,
     (request, runs): (Request<Incoming>, bool),
 ) -> Result<Response<Answer>, Disconnected> {
     if !runs {
@@ -57,7 +57,7 @@ pub(super) async fn respond(
         return Ok(Answer::prepare(refuse(&app, status, sentence), state, false));
     }
     let mut body = RequestBody::new(&head, incoming);
-    let response = take(&app, whence, &state, (&head, &mut body)).await?;
+    let response = take(&app, peer, &state, (&head, &mut body)).await?;
     let keeps = body.skip(&state).await;
     if keeps {
         state.mark_read();
@@ -85,12 +85,12 @@ fn check(head: &Parts) -> Result<(), (StatusCode, &'static str)> {
 
 async fn take(
     app: &Arc<AppState>,
-    whence: Whence,
+    peer: RequestPeer,
     state: &ConnState,
     (head, body): (&Parts, &mut RequestBody),
 ) -> Result<Response<Reply>, Disconnected> {
     // Both futures are pinned here, because they are large and would be copied.
-    let wants = match pin!(enter(app, whence, head)).await {
+    let wants = match pin!(enter(app, peer, head)).await {
         Step::Answer(response) => return Ok(*response),
         Step::Body(wants) => wants,
     };
@@ -101,21 +101,21 @@ async fn take(
     match collected {
         Ok(body) if app.newer().is_some() || begin.elapsed() > RECHECK_AFTER => {
             // Boxed because it is rare.
-            Box::pin(take_late(app, whence, (head, body))).await
+            Box::pin(take_late(app, peer, (head, body))).await
         }
         Ok(body) if body.len() > LARGE => {
             Box::pin(take_large((app, wants), &head.headers, body)).await
         }
         Ok(body) => Ok(pin!(wants.take(app, &head.headers, body)).await),
         Err(BodyError::Gone) => Err(Disconnected),
-        Err(why) => Ok(unread(app, &why)),
+        Err(why) => Ok(body_refusal(app, &why)),
     }
 }
 
 /// Answers a request with a large body on the threads for such requests. If the client disconnects, the request is
 /// dropped there, too.
 async fn take_large(
-    (app, wants): (&Arc<AppState>, Wants),
+    (app, wants): (&Arc<AppState>, BodyHandler),
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Response<Reply>, Disconnected> {
@@ -133,11 +133,11 @@ async fn take_large(
 /// client may have lost access since.
 async fn take_late(
     app: &Arc<AppState>,
-    whence: Whence,
+    peer: RequestPeer,
     (head, body): (&Parts, Bytes),
 ) -> Result<Response<Reply>, Disconnected> {
     let app = app.now();
-    match enter(&app, whence, head).await {
+    match enter(&app, peer, head).await {
         Step::Answer(response) => Ok(*response),
         Step::Body(wants) if body.len() > LARGE => {
             take_large((&app, wants), &head.headers, body).await
