@@ -18,7 +18,7 @@ pub(crate) fn answer(message: &Message<'_>, count: impl FnOnce() -> u64) -> Opti
     let tool = params.and_then(|params| params.find(&["name"])?.text());
     let result = match (&**method, tool.as_deref()) {
         ("initialize", _) => GREETING.to_owned(),
-        ("tools/list", _) => tools().to_owned(),
+        ("tools/list", _) => TOOLS.to_owned(),
         ("tools/call", Some("count")) => text(&count().to_string()),
         ("tools/call", Some("large")) => large().to_owned(),
         ("tools/call", Some("pid")) => text(&std::process::id().to_string()),
@@ -30,27 +30,6 @@ pub(crate) fn answer(message: &Message<'_>, count: impl FnOnce() -> u64) -> Opti
         }
     };
     Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
-}
-
-/// Environment variable with the size of the list of tools, in bytes.
-pub(crate) const LIST_SIZE: &str = "STAYPUT_BENCH_LIST";
-
-/// Returns the list of tools, which has many if the environment says so.
-fn tools() -> &'static str {
-    static RESULT: OnceLock<String> = OnceLock::new();
-    RESULT.get_or_init(|| {
-        let size = std::env::var(LIST_SIZE).ok().and_then(|size| size.parse().ok());
-        let Some(size): Option<usize> = size else { return TOOLS.to_owned() };
-        let tool = |number| {
-            let schema = r#"{"type":"object","properties":{"path":{"type":"string"}}}"#;
-            format!(
-                r#"{{"name":"tool-{number}","description":"{}","inputSchema":{schema}}}"#,
-                "x".repeat(900)
-            )
-        };
-        let tools: Vec<String> = (0..size / 1_000).map(tool).collect();
-        format!(r#"{{"tools":[{}]}}"#, tools.join(","))
-    })
 }
 
 fn text(text: &str) -> String {

@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use stayput_wire::Message;
 use tokio::net::TcpListener;
 
-use crate::counter::{LIST_SIZE, answer};
+use crate::counter::answer;
 
 /// Duration of `wait` over HTTP.
 const WAIT: Duration = Duration::from_secs(1);
@@ -115,18 +115,8 @@ impl HttpServer {
         Self::start_on("0")
     }
 
-    /// Starts a server whose list of tools has about this many bytes.
-    pub(crate) fn with_list(bytes: usize) -> Self {
-        Self::start_with("0", &[(LIST_SIZE, bytes.to_string())])
-    }
-
     fn start_on(port: &str) -> Self {
-        Self::start_with(port, &[])
-    }
-
-    fn start_with(port: &str, variables: &[(&str, String)]) -> Self {
         let mut command = Command::new(program());
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.args(["serve", "http", port]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut url = String::new();

@@ -52,7 +52,7 @@ pub(super) async fn run() {
         BODY >> 10
     ));
     let measured = async {
-        let running = gateway(json!({ "url": server.url }), limits).await?;
+        let running = gateway(&server.url, limits).await?;
         beside(&running).await.map_err(|error| error.to_string())
     };
     tell(measured.await);
@@ -61,24 +61,24 @@ pub(super) async fn run() {
     );
     let measured = async {
         let limits = json!({ "per_owner": { "requests_per_second": "unlimited" } });
-        let running = gateway(json!({ "url": server.url }), limits).await?;
+        let running = gateway(&server.url, limits).await?;
         refusals(&running).await.map_err(|error| error.to_string())
     };
     tell(measured.await);
 }
 
-pub(super) fn tell(measured: Result<(), String>) {
+fn tell(measured: Result<(), String>) {
     if let Err(why) = measured {
         println!("  not measured: {why}");
     }
 }
 
-pub(super) async fn gateway(server: Value, limits: Value) -> Result<Running, String> {
+async fn gateway(url: &str, limits: Value) -> Result<Running, String> {
     let gateway = std::env::var("STAYPUT_BENCH_GATEWAY")
         .map_err(|_| "STAYPUT_BENCH_GATEWAY does not name it; run `make bench ARGS=limits`")?;
     let auth = json!({ "proxy": { "header": "x-user" } });
     let config = json!({
-        "mcpServers": { "counter": server },
+        "mcpServers": { "counter": { "url": url } },
         "stayput": { "limits": limits, "auth": auth },
     });
     Running::start_as(
@@ -90,7 +90,7 @@ pub(super) async fn gateway(server: Value, limits: Value) -> Result<Running, Str
     .await
 }
 
-pub(super) fn of(running: &Running, owner: &str) -> Target {
+fn of(running: &Running, owner: &str) -> Target {
     Target { more: format!("x-user: {owner}\r\n"), ..running.target.clone() }
 }
 
@@ -129,7 +129,7 @@ async fn beside(running: &Running) -> io::Result<()> {
 }
 
 /// Returns the 99th percentile of sequential calls in microseconds.
-pub(super) async fn paced(client: &mut Client, session: &mut Session) -> io::Result<f64> {
+async fn paced(client: &mut Client, session: &mut Session) -> io::Result<f64> {
     let mut times = Vec::with_capacity(MEASURED);
     let mut next = tokio::time::interval(PAUSE);
     next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -6,7 +6,7 @@
 //! make bench ARGS=gateway-stdio       the same over standard input and output
 //! make bench ARGS=gateway-opening     sessions opened per second
 //! make bench ARGS=identify            cost of identifying the session by an argument or a hint
-//! make bench ARGS=limits              effect of one owner over its limits, or attacking, on another
+//! make bench ARGS=limits              effect of one owner over its limits on another
 //! make bench ARGS=gateway-idle        memory of idle sessions
 //! make bench ARGS=gateway-growth      cost of calls with many sessions
 //! ```
@@ -19,7 +19,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
 #![allow(missing_docs)]
 
-mod attacks;
 mod calls;
 mod client;
 mod contenders;
@@ -69,7 +68,6 @@ fn main() -> ExitCode {
         }
         if words.contains(&"limits") || words.contains(&"gateway") {
             limits::run().await;
-            attacks::run().await;
         }
         if runs("gateway-idle") {
             idle::run().await;

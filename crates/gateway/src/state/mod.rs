@@ -37,7 +37,7 @@ use crate::{
     },
     catalog::tool_view::ToolViews,
     catalog::{
-        list::{Merged, PageFacts},
+        list::{MergedPage, PageFacts},
         list_cache::ListCache,
     },
     config::{Identify, Limits, OnLoss, ServerEntry, Tls, ToolFilter},
@@ -198,8 +198,8 @@ pub(crate) struct ServerSet {
 pub(crate) struct CachedLists {
     /// Pages of one server.
     pub(crate) pages: ListCache<Bytes>,
-    /// Merged pages of all servers.
-    pub(crate) merged: ListCache<Arc<Merged>>,
+    /// MergedPage pages of all servers.
+    pub(crate) merged: ListCache<Arc<MergedPage>>,
     /// Facts about pages.
     pub(crate) facts: ListCache<PageFacts>,
 }

@@ -1,4 +1,4 @@
-//! Merged lists of all servers.
+//! MergedPage lists of all servers.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     catalog::{
         cursor::Cursor,
         index::ClientIndex,
-        list::{self, List, Merged, Page, ServerPages, TOOLS},
+        list::{self, List, MergedPage, Page, ServerPages, TOOLS},
         tool_view::ToolView,
     },
     identify::RequestContext,
@@ -93,7 +93,7 @@ impl Listing<'_> {
 
     /// Merges the parts. The result is cached if it follows from the pages of the profiles alone: which URIs are hidden
     /// also depends on the client.
-    fn merged(&self, roster: &Roster, parts: &[ServerPages]) -> Arc<Merged> {
+    fn merged(&self, roster: &Roster, parts: &[ServerPages]) -> Arc<MergedPage> {
         let indexes = self.indexes(roster);
         let merge = || {
             let show = |server: &str, entry| self.show(&indexes, server, entry);
