@@ -190,7 +190,7 @@ async fn gateway_that_lost_a_session_ends_its_process() {
     takeover.first.signal("-CONT");
     let (mark, log) = (takeover.mark.clone(), || takeover.first.log());
     until("end of the old process", || processes::with_token(&mark).len() == 1).await;
-    assert!(log().contains("was taken over by another process"), "{}", log());
+    assert!(log().contains("taken over by another process"), "{}", log());
     assert!(takeover.second.stop().success());
     takeover.expect_loss().await;
 }
