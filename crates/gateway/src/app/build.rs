@@ -6,7 +6,7 @@ use stayput_core::{EventIds, Sessions, SystemClock};
 use stayput_engine::Engine;
 use stayput_http::{Client, ClientSettings};
 use stayput_process::{Processes, WardenCommand};
-use stayput_upstream::{Folders, Limits, LinkSettings, Links, SealKey};
+use stayput_upstream::{Limits, LinkSettings, Links, SealKey, SessionDirs};
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{Plan, ServeError};
@@ -16,7 +16,7 @@ use crate::{
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::{Observers, log::Log, metrics::Metrics},
+    observe::{Observers, metrics::Metrics},
     reply::loss::LossAcknowledgements,
     state::{
         AppState, ConfiguredRules, ServerSet, Services, health::Health,
@@ -28,7 +28,6 @@ use crate::{
 pub(super) fn app(
     mut plan: Plan,
     (owners, sessions): (Authenticator, Sessions),
-    log: Log,
 ) -> Result<(AppState, watch::Sender<bool>), ServeError> {
     let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
     let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
@@ -48,9 +47,8 @@ pub(super) fn app(
         stream_cache: StreamCache::default(),
         ids: EventIds::new(&secret()?),
         call_limiter: Arc::default(),
-        log,
         health: Health::default(),
-        watch: Observers::start(plan.watch, log)?,
+        watch: Observers::start(plan.watch)?,
         closing,
     };
     let rate_limiter = RateLimiter::new(plan.rate_limiter);
@@ -103,7 +101,7 @@ fn links(data: &Path, limits: Limits) -> Result<Links, ServeError> {
     let program = std::env::current_exe().map_err(failed)?;
     let warden = WardenCommand::new(program, ["warden"]);
     let processes = Processes::wardened(warden, Handle::current());
-    let folders = Folders::new(&data.join("folders")).map_err(failed)?;
+    let folders = SessionDirs::new(&data.join("folders")).map_err(failed)?;
     let settings = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
     Ok(Links::new(settings, Handle::current()))
 }
