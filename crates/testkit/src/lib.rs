@@ -45,6 +45,7 @@ pub mod redis;
 #[cfg(feature = "conformance")]
 pub mod sdk_client;
 mod server;
+pub mod skips;
 pub mod stories;
 
 pub use program::program;
