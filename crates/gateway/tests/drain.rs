@@ -1,12 +1,12 @@
 //! Calls that still run when `limits.drain` ends.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::mcp::send;
-use world::{Gateway, LONG, gone, mark, stdio, until};
+use support::{Gateway, LONG, gone, mark, stdio, until};
 
 /// Returns whether this number of calls is in flight.
 fn runs(gateway: &Gateway, calls: usize) -> bool {

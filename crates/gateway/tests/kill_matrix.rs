@@ -4,15 +4,15 @@
 //! `make chaos SEED=7 TRIALS=1000` runs many trials.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::{path::Path, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::{Random, mcp::send, processes, redis::Redis};
+use support::{Gateway, LONG, gone, mark, stdio};
 use tokio::time::{Instant, sleep, timeout};
-use world::{Gateway, LONG, gone, mark, stdio};
 
 /// Time after which no process of a killed gateway may run (invariant 5).
 const ORPHAN_LIMIT: Duration = Duration::from_secs(2);

@@ -1,11 +1,11 @@
 //! A store that forgets while a gateway serves: emptied, or restarted without its data.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, postgres::Postgres, processes, redis::Redis};
-use world::{Client, Gateway, gone, mark, stdio, until};
+use support::{Client, Gateway, gone, mark, stdio, until};
 
 /// Tells whether the result reports a loss, and of which generation.
 fn generation_of_loss(result: &Value) -> Option<u64> {
@@ -88,7 +88,7 @@ async fn sessions_go_on_after_truncate_of_their_table_alone() {
     while !gateway.log().contains("had forgotten 1 sessions") {
         counted += 1;
         assert_eq!(client.text(&gateway, "count").await, counted.to_string());
-        assert!(start.elapsed() < world::LONG, "{}", gateway.log());
+        assert!(start.elapsed() < support::LONG, "{}", gateway.log());
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
     let other = gateway.client("test/~chat").await;
@@ -162,7 +162,7 @@ async fn stdio_window_goes_on_after_flushall_of_redis() {
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         input.write_all(format!("{request}\n").as_bytes()).await.unwrap();
         loop {
-            let line = tokio::time::timeout(world::LONG, lines.next_line()).await.unwrap();
+            let line = tokio::time::timeout(support::LONG, lines.next_line()).await.unwrap();
             let message: Value = serde_json::from_str(&line.unwrap().unwrap()).unwrap();
             if message["id"] == id {
                 return message;
