@@ -281,7 +281,7 @@ impl Gateway {
         // Calls that outlasted the drain are answered now, and the answers are written to their end.
         let written = Instant::now() + LAST_ANSWERS;
         acceptor.empty(written).await;
-        self.guests.leave(written).await;
+        self.socket_clients.leave(written).await;
         // The lease is kept until the end, because losses that are acknowledged late are still written to the store.
         if let Some(watch) = &app.watch {
             watch.close().await;
