@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick properties fuzz bench python fmt lint doc deny layout uncalled call-path peers
+.PHONY: help test quick properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,10 @@ quick: ## Format, lints and the tests that need no database and no Node: the inn
 properties: ## Run the property tests on fresh random cases, many of them: make properties CASES=100000
 	@PROPTEST_CASES=$(or $(CASES),20000) cargo test -p stayput-wire -p stayput-upstream \
 		--test json --test splice --test headers --test streams --test budget
+
+chaos: ## Inject faults into a running gateway, many of them: make chaos SEED=7 TRIALS=1000
+	@STAYPUT_CHAOS_SEED=$(or $(SEED),1) STAYPUT_CHAOS_TRIALS=$(or $(TRIALS),1000) \
+		cargo test -p stayput-gateway --test kill_matrix -- --nocapture
 
 fuzz: ## Fuzz every target for a minute, or one: make fuzz TARGET=name SECONDS=600
 	@scripts/fuzz $(TARGET) $(SECONDS)

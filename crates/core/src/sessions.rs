@@ -4,6 +4,7 @@ mod backlog;
 mod connections;
 mod open;
 mod released;
+mod restore;
 mod session;
 mod sweep;
 mod table;
@@ -21,6 +22,7 @@ use crate::{
 use backlog::{SingleFlight, SweepBacklog};
 pub use released::LostReason;
 use released::ReleasedSessions;
+use restore::RestoredSessions;
 pub use session::{ActiveSession, Session};
 pub use sweep::{LeaseRenewal, SweepReport};
 use table::SessionTable;
@@ -44,6 +46,7 @@ pub struct Sessions {
     table: SessionTable,
     backlog: SweepBacklog,
     released: ReleasedSessions,
+    restored: RestoredSessions,
     renewing: SingleFlight,
     closed: AtomicBool,
 }
@@ -62,6 +65,10 @@ pub struct Settings {
     /// [`Duration::MAX`] only for a store that ends with the process: in a store that outlives a
     /// killed process, such a lease would lock out all others for ever.
     pub lease: Duration,
+    /// Whether a session that the store forgot is inserted again from memory. Set it only if the
+    /// state of the sessions is not in the store, but behind links of this process. Defaults to
+    /// `false`.
+    pub restore: bool,
     /// Limits on the number of sessions.
     pub sessions: SessionLimits,
     /// Limits on the state of a session.
@@ -75,6 +82,7 @@ impl Default for Settings {
             provisional: Duration::from_secs(2 * 60),
             retention: Duration::from_secs(7 * 24 * 60 * 60),
             lease: Duration::from_secs(30),
+            restore: false,
             sessions: SessionLimits::default(),
             state: StateLimits::default(),
         }
@@ -257,6 +265,7 @@ impl Sessions {
             table,
             backlog,
             released: ReleasedSessions::default(),
+            restored: RestoredSessions::default(),
             renewing,
             closed,
         })
@@ -294,9 +303,18 @@ impl Sessions {
         if session.is_closed() {
             return Err(SessionOpenError::Ended(Record::clone(&session.record()).into()));
         }
-        let added = self.store.add_handle(session.id(), hash, Some(self.lease()?)).await;
-        self.release_if_not_holder(session, added)?;
-        Ok(handle)
+        for _ in 0..MAX_ATTEMPTS {
+            let added = self.store.add_handle(session.id(), hash, Some(self.lease()?)).await;
+            match self.release_if_not_holder(session, added) {
+                Err(StoreError::Missing) => self.restore_held(session).await?,
+                added => {
+                    added?;
+                    self.table.note_issued_handle(session, hash);
+                    return Ok(handle);
+                }
+            }
+        }
+        Err(StoreError::Missing.into())
     }
 
     /// Changes the record of a session in the store. `change` runs again on the newer record
@@ -337,6 +355,7 @@ impl Sessions {
                     }
                     session.update_record(newer);
                 }
+                Err(StoreError::Missing) => self.restore_held(session).await?,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -855,6 +855,104 @@ async fn times_of_use_are_written_back_when_they_lag() {
     assert_eq!(sessions.write_back().await.unwrap(), 0, "it was not used");
 }
 
+// ── a store that forgets ────────────────────────────────────────────────────────────────────────────
+
+/// Removes a session and the lease of its holder from the store.
+async fn forget(world: &World, record: &Record) {
+    world.store.remove(record.id, record.holder).await.unwrap();
+    world.store.release_lease(record.holder.unwrap()).await.unwrap();
+}
+
+const RESTORING: fn() -> Settings =
+    || Settings { lease: MINUTE, restore: true, ..Settings::default() };
+
+/// §7: a session that the store forgot is stored again with its generation, its key and its handles.
+#[tokio::test]
+async fn forgotten_session_is_stored_again() {
+    let world = World::new();
+    let sessions = world.process_with(RESTORING()).await;
+    let lost = record_losses(&sessions);
+    let opened = sessions.open(&chat("a")).await.unwrap().session;
+    let attachment = Attachment::new(Generation(3), "child");
+    let change = |record: &mut Record| record.attach("shell", attachment.clone());
+    sessions.change(&opened, change).await.unwrap();
+    let handle = sessions.issue_handle(&opened).await.unwrap();
+    let (id, before) = (opened.id(), Record::clone(&opened.record()));
+    drop(opened);
+    // Whichever of these comes first after the loss of the lease.
+    for first in 0..4 {
+        let record = world.store.load(id).await.unwrap().unwrap();
+        forget(&world, &record).await;
+        assert_eq!(sessions.renew().await.unwrap(), LeaseRenewal::Replaced);
+        match first {
+            0 => sessions.reclaim().await,
+            1 => drop(sessions.open(&chat("a")).await.unwrap()),
+            2 => drop(sessions.find_by_handle(&ann(), &handle).await.unwrap()),
+            _ => drop(sessions.find_by_id(&ann(), id).await.unwrap()),
+        }
+        let stored = world.store.load(id).await.unwrap().unwrap();
+        assert_eq!((stored.generation, &stored.key), (before.generation, &before.key));
+        assert_eq!(stored.attachments, before.attachments);
+        assert_eq!(sessions.take_restored(), [id], "{first}");
+        assert_fails!(sessions.find_by_id(&eve(), id).await, SessionOpenError::Unknown);
+    }
+    assert_eq!(*lost.lock().unwrap(), []);
+}
+
+/// A write to a held session that the store forgot stores the session again first.
+#[tokio::test]
+async fn write_to_a_forgotten_session_stores_it_again() {
+    let world = World::new();
+    let sessions = world.process_with(RESTORING()).await;
+    let session = sessions.open(&chat("a")).await.unwrap().session;
+    let remove = async || {
+        let record = session.record();
+        world.store.remove(record.id, record.holder).await.unwrap();
+    };
+    remove().await;
+    sessions.set_expiry(&session, Expiry::NEVER).await.unwrap();
+    remove().await;
+    sessions.connect(&session, &Handle::generate(), b"body").await.unwrap();
+    remove().await;
+    sessions.issue_handle(&session).await.unwrap();
+    assert_eq!(sessions.take_restored(), [session.id(); 3]);
+    let stored = world.store.load(session.id()).await.unwrap().unwrap();
+    assert_eq!(stored.expiry, Expiry::NEVER);
+}
+
+/// Invariant 3: if another process has taken the key of a forgotten session, the session is lost, and clients of the key
+/// get that once.
+#[tokio::test]
+async fn forgotten_session_whose_key_is_taken_is_lost() {
+    let world = World::new();
+    let (one, two) = (world.process_with(RESTORING()).await, world.process_with(RESTORING()).await);
+    let lost = record_losses(&one);
+    let opened = one.open(&chat("a")).await.unwrap().session;
+    let attachment = Attachment::new(Generation(0), "child");
+    one.change(&opened, |record| record.attach("shell", attachment.clone())).await.unwrap();
+    forget(&world, &opened.record()).await;
+    let (id, other) = (opened.id(), two.open(&chat("a")).await.unwrap().session);
+    drop(opened);
+    assert_eq!(one.renew().await.unwrap(), LeaseRenewal::Replaced);
+    one.reclaim().await;
+    assert_eq!(*lost.lock().unwrap(), [(id, LostReason::Moved)]);
+    // A client that has the id gets the loss.
+    let left = one.find_by_id(&ann(), id).await.unwrap();
+    assert_eq!(
+        (left.record().key.as_ref(), left.unacknowledged_loss_on("shell")),
+        (None, Some(Generation(1)))
+    );
+    // Clients of the key get it, too.
+    assert_fails!(one.open(&chat("a")).await, SessionOpenError::HeldElsewhere { .. });
+    let other_id = other.id();
+    drop(other);
+    two.close().await.unwrap();
+    let found = one.open(&chat("a")).await.unwrap();
+    assert_eq!((found.session.id(), found.origin), (other_id, Origin::Lost(Generation(1))));
+    one.acknowledge_loss(&found.session, Generation(1)).await.unwrap();
+    assert_eq!(one.open(&chat("a")).await.unwrap().origin, Origin::Existing);
+}
+
 // ── a store that fails ──────────────────────────────────────────────────────────────────────────────
 
 #[tokio::test]

@@ -14,10 +14,20 @@ pub(crate) struct RecordSink {
     pub(crate) server: Arc<str>,
 }
 
+impl RecordSink {
+    /// Returns the session as it is held now: after a lost lease it is held again as another object.
+    fn current(&self) -> Arc<Session> {
+        let incarnation = self.session.record().incarnation;
+        let held = self.sessions.get_held(self.session.id());
+        held.filter(|held| held.record().incarnation == incarnation)
+            .unwrap_or_else(|| self.session.clone())
+    }
+}
+
 #[async_trait]
 impl AttachmentSink for RecordSink {
     async fn load(&self) -> Result<Option<Attachment>, AttachmentStoreError> {
-        let record = self.session.record();
+        let record = self.current().record();
         let Some(sealed) = record.attachments.get(&self.server) else { return Ok(None) };
         // An attachment that was sealed with an unknown key counts as absent: the server's session cannot be
         // resumed, and that is reported as a loss.
@@ -34,9 +44,9 @@ impl AttachmentSink for RecordSink {
     async fn save(&self, attachment: &Attachment) -> Result<(), AttachmentStoreError> {
         let failed = |error: &dyn fmt::Display| AttachmentStoreError::new(error.to_string());
         let sealed = attachment.seal(&self.seal).map_err(|error| failed(&error))?;
-        let change = self
-            .sessions
-            .change(&self.session, |record| record.attach(&self.server, sealed.clone()));
+        let session = self.current();
+        let change =
+            self.sessions.change(&session, |record| record.attach(&self.server, sealed.clone()));
         change.await.map_err(|error| failed(&error))
     }
 }

@@ -47,6 +47,7 @@ mod reverse_proxy;
 #[cfg(feature = "conformance")]
 pub mod sdk_client;
 mod server;
+pub mod skips;
 pub mod stories;
 
 pub use program::program;

@@ -31,7 +31,12 @@ pub fn folder() -> Option<PathBuf> {
 #[must_use]
 pub fn are_left_out() -> bool {
     let quick = std::env::var_os("STAYPUT_TEST_QUICK").is_some();
-    quick || (std::env::var_os("STAYPUT_TEST_PEERS").is_none() && folder().is_none())
+    let left_out =
+        quick || (std::env::var_os("STAYPUT_TEST_PEERS").is_none() && folder().is_none());
+    if left_out {
+        crate::skips::note("its peer is not installed, or this is a quick run");
+    }
+    left_out
 }
 
 fn installed() -> PathBuf {

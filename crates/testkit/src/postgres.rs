@@ -68,6 +68,14 @@ impl Postgres {
         self.server = Some(run(self.port, &data, &self.options).unwrap());
     }
 
+    /// Runs one statement.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn execute(&self, statement: &str) {
+        assert!(sql(&self.url(), statement), "{statement}");
+    }
+
     /// Returns the process id of the server.
     #[must_use]
     pub fn id(&self) -> u32 {

@@ -242,7 +242,7 @@ impl Builder {
         let links = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
         let links = Links::new(links, runtime.clone());
         let (store, lease, seal) = self.open_store().await?;
-        let mut settings = Settings { lease, ..Settings::default() };
+        let mut settings = Settings { lease, restore: true, ..Settings::default() };
         // A hub has only one owner.
         settings.sessions = SessionLimits { per_owner: usize::MAX, ..settings.sessions };
         settings.expiry = self.expiry.unwrap_or(settings.expiry);

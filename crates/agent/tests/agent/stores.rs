@@ -308,3 +308,44 @@ fn store_without_folders_is_refused() {
     assert!(error.to_string().contains("folders"), "{error}");
     assert!(!file.exists());
 }
+
+/// §7: a session whose store is emptied goes on with its links and its generation, and is in the store again.
+#[tokio::test]
+async fn session_goes_on_after_the_store_forgot_it() {
+    let redis = stayput_testkit::redis::Redis::start();
+    let keys = || {
+        let output = redis.cli().args(["--raw", "dbsize"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse::<u64>().unwrap()
+    };
+    let fixture = Fixture::new(Some(redis.url())).await;
+    let hub = fixture.hub();
+    let session = hub.session("chat").await.unwrap();
+    let mut counted = 1;
+    let count_both = async |expected: u64| {
+        for server in ["remote", "counter"] {
+            assert_eq!(count_on(&session, server).await.unwrap(), expected, "{server}");
+        }
+    };
+    count_both(counted).await;
+    let before = keys();
+    assert!(redis.cli().arg("flushall").output().unwrap().status.success());
+    // The lease, the session and its key are stored again; a call comes at every moment of that.
+    let start = std::time::Instant::now();
+    while keys() < before.min(5) {
+        counted += 1;
+        count_both(counted).await;
+        assert!(start.elapsed() < TEST_TIMEOUT, "it is not stored again");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    counted += 1;
+    count_both(counted).await;
+    assert_eq!(fixture.marker.processes_of("stayput-testserver"), 1);
+    let id = session.id();
+    hub.close(TEST_TIMEOUT).await;
+    let hub = fixture.hub();
+    let session = hub.session("chat").await.unwrap();
+    assert_eq!(session.id(), id);
+    assert_eq!(count_on(&session, "remote").await.unwrap(), counted + 1);
+    hub.close(TEST_TIMEOUT).await;
+    assert!(fixture.marker.processes().is_empty());
+}

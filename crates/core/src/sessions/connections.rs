@@ -1,7 +1,7 @@
 //! Connections of clients.
 
-use super::{SessionOpenError, Sessions};
-use crate::{Connection, Handle, HandleHash, Owner, Session, SessionId};
+use super::{MAX_ATTEMPTS, SessionOpenError, Sessions};
+use crate::{Connection, Handle, HandleHash, Owner, Session, SessionId, StoreError};
 
 /// Maximum times of use in one call of the store.
 const TOUCH_BATCH: usize = 256;
@@ -24,9 +24,17 @@ impl Sessions {
         let last_used = self.clock.now();
         let stale_before = Connection::stale_before(last_used, session.record().expiry);
         let connection = Connection { name, session: session_id, last_used, body: body.to_owned() };
-        let stored =
-            self.store.put_connection(&connection, stale_before, Some(self.lease()?)).await;
-        Ok(self.release_if_not_holder(session, stored)?)
+        for _ in 0..MAX_ATTEMPTS {
+            let stored =
+                self.store.put_connection(&connection, stale_before, Some(self.lease()?)).await;
+            match self.release_if_not_holder(session, stored) {
+                Err(StoreError::Missing) if session.record().is_live() => {
+                    self.restore_held(session).await?;
+                }
+                stored => return Ok(stored?),
+            }
+        }
+        Err(StoreError::Missing.into())
     }
 
     /// Records that connections are in use now. Call it for each used connection once per

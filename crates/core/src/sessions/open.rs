@@ -28,6 +28,9 @@ impl Sessions {
             {
                 return self.connect_existing(session, options).await;
             }
+            if let Some(session) = self.resume_released(options).await? {
+                return self.connect_existing(session, options).await;
+            }
             let opened = match self.create(options).await {
                 Err(SessionOpenError::Store(StoreError::Taken { by })) => {
                     match self.resume(by).await {
@@ -44,6 +47,25 @@ impl Sessions {
             }
         }
         Err(StoreError::Stale.into())
+    }
+
+    /// Claims the released session with the key of `options`. The store may have forgotten it: then a
+    /// new session must not take its key.
+    async fn resume_released(
+        &self,
+        options: &OpenOptions,
+    ) -> Result<Option<ActiveSession>, SessionOpenError> {
+        let Some((agent, key)) = &options.name else { return Ok(None) };
+        let Some(released) = self.released.by_key(&options.owner, agent, key) else {
+            return Ok(None);
+        };
+        match self.resume(released.id()).await {
+            // Restored without its key, which another session has.
+            Ok(session) if session.record().key.is_none() => Ok(None),
+            Ok(session) => Ok(Some(session)),
+            Err(SessionOpenError::Unknown | SessionOpenError::Ended(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Adds the connection of `options` to an existing session.
@@ -102,9 +124,9 @@ impl Sessions {
         key: &Key,
     ) -> Result<ActiveSession, SessionOpenError> {
         let found = self.store.find_by_key(owner, agent, key).await?;
-        let record =
-            found.filter(|record| record.owner == *owner).ok_or(SessionOpenError::Unknown)?;
-        self.resume(record.id).await
+        let found = found.filter(|record| record.owner == *owner).map(|record| record.id);
+        let released = || self.released.by_key(owner, agent, key).map(|released| released.id());
+        self.resume(found.or_else(released).ok_or(SessionOpenError::Unknown)?).await
     }
 
     /// Enters the session with this name if it is held here and needs no wait: the path of nearly
@@ -155,9 +177,11 @@ impl Sessions {
         hash: HandleHash,
     ) -> Result<ActiveSession, SessionOpenError> {
         let found = self.store.find_by_handle(hash).await?;
-        let record =
-            found.filter(|record| record.owner == *owner).ok_or(SessionOpenError::Unknown)?;
-        let session = self.resume(record.id).await?;
+        let found = found.filter(|record| record.owner == *owner).map(|record| record.id);
+        // The owner is part of the hash.
+        let released = || self.released.by_handle(hash).map(|released| released.id());
+        let session =
+            self.resume(found.or_else(released).ok_or(SessionOpenError::Unknown)?).await?;
         let record = session.record();
         if record.provisional || !record.handle_used {
             self.confirm(&session).await?;
@@ -190,8 +214,9 @@ impl Sessions {
         owner: &Owner,
         id: SessionId,
     ) -> Result<ActiveSession, SessionOpenError> {
-        let found = self.store.load(id).await?;
-        found.filter(|record| record.owner == *owner).ok_or(SessionOpenError::Unknown)?;
+        let found = self.store.load(id).await?.map(|record| record.owner);
+        let released = || self.released.get(id).map(|released| released.owner().clone());
+        found.or_else(released).filter(|it| it == owner).ok_or(SessionOpenError::Unknown)?;
         self.resume(id).await
     }
 
@@ -399,6 +424,7 @@ impl Sessions {
                 Ok(record) => {
                     if let Some(session) = self.insert_claimed(record, &watch, None)? {
                         pending.settle();
+                        self.report_superseded(&session).await?;
                         return Ok(session);
                     }
                 }
@@ -413,7 +439,12 @@ impl Sessions {
                 Err(StoreError::Missing) => {
                     pending.settle();
                     match self.store.load(id).await? {
-                        None => return Err(SessionOpenError::Unknown),
+                        None => match self.released.get(id) {
+                            Some(forgotten) if self.settings().restore => {
+                                self.restore(&forgotten).await?;
+                            }
+                            _ => return Err(SessionOpenError::Unknown),
+                        },
                         Some(over) if !over.is_live() => {
                             return Err(SessionOpenError::Ended(over.into()));
                         }
@@ -471,10 +502,14 @@ impl Sessions {
         if record.holder != Some(lease) {
             return Err(SessionOpenError::LeaseLost);
         }
+        let handles = self.released.get(record.id).map(|released| released.handles());
         let insert = |record| self.table.insert(record, watch, reservation, &self.clock);
         Ok(self.released.settle(record, insert).map(|(session, earlier)| {
             if let Some(earlier) = earlier {
                 self.report_end(&earlier, EndReason::Closed);
+            }
+            for hash in handles.into_iter().flatten() {
+                self.table.note_issued_handle(&session, hash);
             }
             session
         }))

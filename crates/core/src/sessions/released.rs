@@ -6,7 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use crate::{Record, Session, SessionId};
+use super::table::key_digest;
+use crate::{Agent, Generation, HandleHash, Key, Owner, Record, Session, SessionId};
 
 /// Function that closes the links of a lost session, see
 /// [`Sessions::on_lost`](super::Sessions::on_lost).
@@ -28,6 +29,8 @@ pub enum LostReason {
 #[derive(Default)]
 pub(super) struct ReleasedSessions {
     sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    /// Generations of forgotten sessions whose key another session has now, by the digest of the key.
+    superseded: Mutex<HashMap<u128, Generation>>,
     on_lost: OnceLock<OnLost>,
 }
 
@@ -49,6 +52,48 @@ impl ReleasedSessions {
     /// Returns the sessions that are neither held again nor lost yet.
     pub(super) fn all(&self) -> Vec<Arc<Session>> {
         self.sessions().values().cloned().collect()
+    }
+
+    /// Returns the released session with this id.
+    pub(super) fn get(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.sessions().get(&id).cloned()
+    }
+
+    /// Returns the released session with this key.
+    pub(super) fn by_key(&self, owner: &Owner, agent: &Agent, key: &Key) -> Option<Arc<Session>> {
+        self.find(|record| {
+            record.owner == *owner && record.agent == *agent && record.key.as_ref() == Some(key)
+        })
+    }
+
+    fn find(&self, which: impl Fn(&Record) -> bool) -> Option<Arc<Session>> {
+        self.sessions().values().find(|session| which(&session.record())).cloned()
+    }
+
+    /// Returns the released session with this handle.
+    pub(super) fn by_handle(&self, hash: HandleHash) -> Option<Arc<Session>> {
+        self.sessions().values().find(|session| session.handles().contains(&hash)).cloned()
+    }
+
+    fn superseded_keys(&self) -> MutexGuard<'_, HashMap<u128, Generation>> {
+        self.superseded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that another session has the key of this forgotten one.
+    pub(super) fn supersede(&self, record: &Record) {
+        self.superseded_keys().extend(key_digest(record).map(|digest| (digest, record.generation)));
+    }
+
+    /// Returns the generation of the forgotten session that had the key of this one before.
+    pub(super) fn superseded(&self, record: &Record) -> Option<Generation> {
+        self.superseded_keys().get(&key_digest(record)?).copied()
+    }
+
+    /// Forgets it: its loss is in the record of the later session.
+    pub(super) fn forget_superseded(&self, record: &Record) {
+        if let Some(digest) = key_digest(record) {
+            self.superseded_keys().remove(&digest);
+        }
     }
 
     /// Runs `insert`, which inserts the session of a claimed record into the table. If the session
@@ -87,13 +132,16 @@ impl ReleasedSessions {
     }
 }
 
-/// Returns whether a process has opened a link since `before`, or has ended the session.
-fn is_changed(before: &Record, now: &Record) -> bool {
+/// Returns whether state was lost since `before`: a process has opened a link, has ended the session,
+/// or has raised its generation.
+pub(super) fn is_changed(before: &Record, now: &Record) -> bool {
     let links = |record: &Record| -> Vec<_> {
         let all = record.attachments.iter();
         all.map(|(server, it)| (server.clone(), it.generation, it.body.clone())).collect()
     };
-    before.incarnation != now.incarnation || links(before) != links(now)
+    before.incarnation != now.incarnation
+        || before.generation != now.generation
+        || links(before) != links(now)
 }
 
 impl fmt::Debug for ReleasedSessions {

@@ -47,8 +47,8 @@ struct Details {
     record: Arc<Record>,
     /// Last live record.
     last: Arc<Record>,
-    /// Handles by which this process has found the session, to remove them with it. Boxed, because
-    /// few sessions have any.
+    /// Handles by which this process has found the session, or that it has issued: to remove them
+    /// from the table, and to store them again. Boxed, because few sessions have any.
     #[allow(clippy::box_collection)]
     handles: Option<Box<Vec<HandleHash>>>,
     /// Reason of the end, once it has begun.
@@ -248,8 +248,9 @@ impl Session {
         (handles.len() > MAX_HANDLES_PER_SESSION).then(|| handles.remove(0))
     }
 
-    pub(crate) fn take_handles(&self) -> Vec<HandleHash> {
-        self.details().handles.take().map(|handles| *handles).unwrap_or_default()
+    /// Returns the handles by which this process has found the session, or that it has issued.
+    pub(crate) fn handles(&self) -> Vec<HandleHash> {
+        self.details().handles.as_deref().cloned().unwrap_or_default()
     }
 
     /// Closes the session because it ends. Current users finish.

@@ -90,7 +90,8 @@ impl Sessions {
     }
 
     /// Claims the sessions that this process released without ending them. The links to a session
-    /// stay open if no other process has used it; otherwise [`Sessions::on_lost`] closes them. Call
+    /// stay open if no other process has used it; otherwise [`Sessions::on_lost`] closes them. A
+    /// session that the store forgot is inserted again, see [`Settings::restore`](super::Settings). Call
     /// it after [`Sessions::renew`]: links that are open while the session is not held can outlive
     /// it.
     ///
@@ -137,10 +138,31 @@ impl Sessions {
         let mut written = 0;
         for batch in used.chunks(PAGE_SIZE) {
             let times: Vec<_> = batch.iter().map(|(session, used)| (session.id(), *used)).collect();
-            written += self.store.touch(&times, Some(self.lease()?)).await?;
+            let touched = self.store.touch(&times, Some(self.lease()?)).await?;
+            if touched < times.len() as u64 && self.settings().restore {
+                self.restore_missing(batch.iter().map(|(session, _)| session)).await?;
+            }
+            written += touched;
             batch.iter().for_each(|(session, used)| session.mark_written(*used));
         }
         Ok(written)
+    }
+
+    /// Inserts those of these held sessions again that the store has forgotten.
+    async fn restore_missing(
+        &self,
+        held: impl Iterator<Item = &Arc<Session>>,
+    ) -> Result<(), SessionOpenError> {
+        for session in held.filter(|session| !session.is_closed()) {
+            if self.store.load(session.id()).await?.is_none() && self.table.contains(session) {
+                match self.restore_held(session).await {
+                    // The next call of `reclaim` reports the loss.
+                    Ok(()) | Err(SessionOpenError::Store(StoreError::NotHolder)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Ends every expired session that is held here or by no process.

@@ -165,6 +165,13 @@ impl SessionTable {
         }
     }
 
+    /// Notes a handle that this process has issued. It is not found by it before its first use.
+    pub(super) fn note_issued_handle(&self, session: &Session, hash: HandleHash) {
+        if let Some(forgotten) = session.remember_handle(hash) {
+            self.write().handles.remove(&forgotten);
+        }
+    }
+
     /// Removes exactly this object and returns whether it was held.
     pub(super) fn remove(&self, session: &Arc<Session>) -> bool {
         self.write().remove(session)
@@ -231,7 +238,7 @@ impl Indexes {
         if let Some(watched) = self.watched.get_mut(&id) {
             watched.removals += 1;
         }
-        for hash in session.take_handles() {
+        for hash in session.handles() {
             self.handles.remove(&hash);
         }
         let record = session.record();
@@ -316,7 +323,8 @@ impl Drop for Reservation<'_> {
     }
 }
 
-fn key_digest(record: &Record) -> Option<u128> {
+/// Returns the digest of a record's key, with its owner and agent.
+pub(super) fn key_digest(record: &Record) -> Option<u128> {
     let key = record.key.as_ref()?;
     Some(key.digest(&record.owner, &record.agent).truncate())
 }

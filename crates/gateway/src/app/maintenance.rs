@@ -24,10 +24,24 @@ pub(super) async fn renew(app: Arc<AppState>) {
         }
         if reclaiming.as_ref().is_none_or(JoinHandle::is_finished) {
             let app = app.clone();
-            reclaiming = Some(Handle::current().spawn(async move { app.sessions.reclaim().await }));
+            reclaiming = Some(Handle::current().spawn(async move { reclaim(&app).await }));
         }
         tokio::time::sleep(app.sessions.renewal_interval(&renewed)).await;
     }
+}
+
+/// Claims the sessions that this process released, and restores what the store forgot.
+async fn reclaim(app: &AppState) {
+    app.sessions.reclaim().await;
+    let restored = app.sessions.take_restored();
+    if restored.is_empty() {
+        return;
+    }
+    tracing::warn!(
+        "the store had forgotten {} sessions that are held here; they were stored again",
+        restored.len()
+    );
+    app.keep_connections_of(&restored).await;
 }
 
 /// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
@@ -37,8 +51,8 @@ pub(super) fn close_lost_links(app: &AppState) {
         LostReason::Moved => {
             tracing::warn!(
                 %session,
-                "session {session} was taken over by another process while this one had no lease: \
-                 its links here are closed"
+                "session {session}, or its key, was taken over by another process while this one had \
+                 no lease: its links here are closed"
             );
             drop(links.release(session));
         }
@@ -86,7 +100,7 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
             }
         }
         // Connections can be restored from the store, so idle and surplus ones are dropped here.
-        app.connections.forget_idle(|session| app.sessions.get_held(session).is_some());
+        app.connections.forget_idle(|session| app.sessions.is_held_or_released(session));
         app.connections.forget_surplus(app.sessions.count());
     }
 }

@@ -39,6 +39,9 @@ pub(crate) use crate::app::build::owners;
 /// Time that calls in flight get after the first signal to stop, unless the configuration sets another one.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
+/// Time limit for writing the answers of calls that outlasted the drain.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
 /// Running gateway: application state, listeners and the lock of its data folder.
 pub(crate) struct Gateway {
     app: Arc<AppState>,
@@ -140,6 +143,7 @@ impl Gateway {
             lease: plan.lease,
             expiry: plan.expiry,
             sessions: plan.sessions,
+            restore: true,
             ..Settings::default()
         };
         let clock = Arc::new(SystemClock);
@@ -277,6 +281,10 @@ impl Gateway {
         let _ = tick_task.await;
         let _ = app.sessions.flush().await;
         app.links.close(Duration::from_secs(10)).await;
+        // Calls that outlasted the drain are answered now, and the answers are written to their end.
+        let written = Instant::now() + LAST_ANSWERS;
+        acceptor.empty(written).await;
+        self.socket_clients.leave(written).await;
         // The lease is kept until the end, because losses that are acknowledged late are still written to the store.
         if let Some(watch) = &app.watch {
             watch.close().await;

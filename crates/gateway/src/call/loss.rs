@@ -79,7 +79,11 @@ impl CallOwner {
         // a link that the gateway only released may still exist.
         let loss = error.loss().filter(|it| depends && it.reason() != LossReason::Released);
         let Some(loss) = loss else {
-            return ReplyText::new(reply::failure(asked, self.era, &error.brief()));
+            let sentence = match error.loss() {
+                Some(_) => loss::closed(self.server.name(), error.delivery()),
+                None => error.brief(),
+            };
+            return ReplyText::new(reply::failure(asked, self.era, &sentence));
         };
         let (server, reason) = (self.server.name(), Some(loss.reason()));
         let (generation, then) = match &self.kind {

@@ -84,16 +84,28 @@ impl LossReport<'_> {
     }
 
     fn sentence(&self) -> String {
-        let ran = if self.delivery.may_have_run() {
-            "This call may or may not have been carried out; check before you repeat it."
-        } else {
-            "This call was not carried out."
-        };
+        let ran = certainty(self.delivery);
         format!(
             "The state of `{}` was lost ({}): whatever was open, logged in or noted there is gone, and \
              it has started afresh. {ran} Set up again what you need, then go on.",
             self.server, self.reason
         )
+    }
+}
+
+/// Returns the sentence about a call whose link was closed before its answer came, while the state behind the link may
+/// still exist.
+pub(crate) fn closed(server: &str, delivery: Delivery) -> String {
+    let ran = certainty(delivery);
+    format!("Stayput closed its link to `{server}` before the answer came. {ran}")
+}
+
+/// Returns the sentence about whether a call has run.
+fn certainty(delivery: Delivery) -> &'static str {
+    if delivery.may_have_run() {
+        "This call may or may not have been carried out; check before you repeat it."
+    } else {
+        "This call was not carried out."
     }
 }
 

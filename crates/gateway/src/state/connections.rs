@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Clock as _, Handle, Owner, SessionOpenError, SystemClock};
+use stayput_core::{Clock as _, Handle, Owner, SessionId, SessionOpenError, SystemClock};
 use tokio::time::Instant;
 
 use crate::{
@@ -54,6 +54,16 @@ impl AppState {
     pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), SessionOpenError> {
         let session = self.session(&connection.owner, connection.default_session()).await?;
         self.sessions.connect(&session, connection.name(), &connection.to_bytes()).await
+    }
+
+    /// Writes the connections in memory that lead to these sessions to the store, which has forgotten them. A session
+    /// whose connections could not be written is tried again when a client changes one of them.
+    pub(crate) async fn keep_connections_of(&self, sessions: &[SessionId]) {
+        for connection in self.connections.all() {
+            if sessions.contains(&connection.default_session()) {
+                let _ = self.keep(&connection).await;
+            }
+        }
     }
 
     /// Writes to the store which connections were used. The store prunes the others if many lead to one session. Uses

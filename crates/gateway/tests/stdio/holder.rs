@@ -73,3 +73,24 @@ async fn windows_reconnect_to_a_restarted_gateway() {
     assert!(window.close().await.success());
     gone(&mark).await;
 }
+
+/// §4.7: a call that outlasts `limits.drain` is answered with the note that it may have run.
+#[tokio::test]
+async fn call_of_a_window_that_outlasts_the_drain_may_have_run() {
+    let (home, mark) = (Home::new(), mark("serve-drain"));
+    let drain = json!({ "limits": { "drain": "1s" } });
+    let mut gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), drain).await;
+    let mut window = window(&home, &gateway, &[]);
+    window.greet().await;
+    assert_eq!(window.count().await, "1");
+    let call = json!({ "name": "slow", "arguments": { "ms": 600_000 } });
+    let id = window.send("tools/call", call).await;
+    // It is carried out in order, so the call before it has started.
+    assert_eq!(window.count().await, "2");
+    let stopped = tokio::task::spawn_blocking(move || gateway.stop());
+    let answer = window.answer(id).await;
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.contains("may or may not have been carried out"), "{answer}");
+    assert!(stopped.await.unwrap().success());
+    gone(&mark).await;
+}

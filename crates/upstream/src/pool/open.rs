@@ -241,8 +241,13 @@ impl OpenAttempt {
         let Some(kept) = kept else {
             return Ok(LinkStart { generation: self.options.generation, loss: None, resume: None });
         };
-        let reason =
-            if kept.identity == identity { LossReason::Released } else { LossReason::Reconfigured };
+        // A child process ended with the process that held it, whether or not its configuration is the same now. It
+        // also differs when that process had other session directories.
+        let reason = if kept.identity == identity || kept.is_process {
+            LossReason::Released
+        } else {
+            LossReason::Reconfigured
+        };
         Ok(next_start(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
     }
 

@@ -81,11 +81,11 @@ async fn next_holder_begins_a_new_generation_and_reports_the_loss() {
     }
 }
 
-/// E23, E27: other credentials make it another server.
+/// E23, E27: other credentials make it another server. The process ended with its holder, and that is the reason.
 #[tokio::test]
-async fn attachment_of_another_configuration_is_reconfigured() {
+async fn process_with_another_configuration_is_lost_with_its_holder() {
     let (shelf, ann) = (shelf(false), place());
-    for (key, expected) in [("one", None), ("two", Some(LossReason::Reconfigured))] {
+    for (key, expected) in [("one", None), ("two", Some(LossReason::Released))] {
         let links = links();
         let server = server_with(stdio(&[]).env("KEY", key), quick());
         let link = open_kept(&links, &server, &ann, &shelf).await.unwrap();

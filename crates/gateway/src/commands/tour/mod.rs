@@ -43,6 +43,7 @@ pub(crate) enum TourOutcome {
 /// # Errors
 /// If it cannot start.
 pub(crate) async fn run(json: bool) -> io::Result<TourOutcome> {
+    adopt_orphans();
     let mut stop = StopSignals::new()?;
     let mut reporter = Reporter::new(json);
     let mut setup = TourSetup::new().await?;
@@ -60,6 +61,13 @@ pub(crate) async fn run(json: bool) -> io::Result<TourOutcome> {
     }
     reporter.end(ending);
     Ok(ending)
+}
+
+/// Makes this process the parent of processes whose parent was killed, so that the end of the tour waits for them: a
+/// gateway that is killed while it starts leaves its warden, which ends by itself a moment later.
+fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
 fn judged(seen: StepResult<()>, reporter: &mut Reporter) -> TourOutcome {
