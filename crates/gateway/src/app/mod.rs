@@ -247,6 +247,9 @@ impl Gateway {
             "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
         ));
         self.log.info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
+        if self.app.identify.configured.carriers.path {
+            self.log.info(&format!("    your own program: {url}/~NAME, a session for each NAME"));
+        }
     }
 
     /// Serves until `stop` resolves. Then lets calls in flight end within the drain time, and closes everything.

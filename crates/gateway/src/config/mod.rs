@@ -8,6 +8,7 @@ mod auth;
 pub(crate) mod command_server;
 mod identify;
 mod keys;
+pub(crate) mod reserved_names;
 mod seal;
 mod settings;
 pub(crate) mod target;
@@ -151,6 +152,7 @@ impl Config {
         let store = settings.store.or_else(own).ok_or_else(|| root.error(Problem::Folder))?;
         let read = if forgiving { Servers::read_skipping_unset } else { Servers::read };
         let Servers { entries: found, warnings, mut unset, .. } = read(root, &file)?;
+        reserved_names::check(&file)?;
         if settings.auth.is_none() && wrong.is_none() {
             auth::require_auth_for_visibility(&file)?;
         }

@@ -194,3 +194,15 @@ fn errors_contain_no_secret() {
     let shown = format!("{:?} {:?}", config.unwrap(), environment());
     assert!(!shown.contains("s3cret"), "{shown}");
 }
+
+/// The first segment of a path is either a server or the gateway's own.
+#[test]
+fn name_of_a_gateway_path_is_refused_as_a_server_name() {
+    for name in ["mcp", "sse", "ui", "admin", "healthz", "readyz", "metrics", "Admin"] {
+        let said = says(&format!(
+            "{{\n \"mcpServers\": {{\n  \"{name}\": {{\"command\": \"x\"}}\n }}\n}}"
+        ));
+        let place = format!("/etc/mcp.json:3:3: mcpServers.{name}: this name is a path");
+        assert!(said.starts_with(&place) && said.contains("rename"), "{said}");
+    }
+}
