@@ -51,8 +51,11 @@ use std::{
 use clap::Parser as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{commands::tour::TourOutcome, observe::log::Log};
-use cli::{Cli, Command, LogFormat};
+use crate::{
+    commands::tour::TourOutcome,
+    observe::log::{self, LogFormat},
+};
+use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
@@ -74,12 +77,12 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&*error),
+        Err(error) => failed(&error),
     }
 }
 
-fn failed(error: &dyn Error) -> ExitCode {
-    Log::default().line(&format!("stayput: {error}"));
+fn failed(error: &dyn std::fmt::Display) -> ExitCode {
+    log::print_error(error);
     ExitCode::FAILURE
 }
 
@@ -167,6 +170,8 @@ fn call(args: &cli::CallArgs) -> Done {
 }
 
 fn stdio(args: cli::Stdio) -> Done {
+    // A person reads it in the window of an IDE.
+    log::install(None, LogFormat::Text);
     let definition = args.definition(&std::env::current_dir()?)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let done = match args.no_daemon {
@@ -185,10 +190,10 @@ fn stdio(args: cli::Stdio) -> Done {
 }
 
 fn serve(args: &cli::Serve) -> Done {
+    log::install(args.log, args.log_format);
     let (config, reading) = app::reload::ConfigReader::begin(args.source(Path::new("."))?)?;
-    let log = Log { json: args.log_format == LogFormat::Json };
     for warning in &config.warnings {
-        log.warn(warning);
+        tracing::warn!("{warning}");
     }
     let runtime = tokio::runtime::Runtime::new()?;
     let done = runtime.block_on(async {
@@ -196,7 +201,7 @@ fn serve(args: &cli::Serve) -> Done {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hung_up = hung_up(signal(SignalKind::hangup())?);
         let plan = app::Plan { open_to_all: args.open_to_all, ..app::Plan::of(config)? };
-        let gateway = app::Gateway::start(plan, log).await?.reading(reading);
+        let gateway = app::Gateway::start(plan).await?.reading(reading);
         gateway.announce()?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {
@@ -218,7 +223,7 @@ fn serve(args: &cli::Serve) -> Done {
         tokio::select! {
             () = gateway.run(stopped) => {}
             // A second signal stops at once. The warden ends the remaining child processes.
-            () = signals => log.warn("stopped without waiting for calls"),
+            () = signals => tracing::warn!("stopped without waiting for calls"),
         }
         Ok(())
     });

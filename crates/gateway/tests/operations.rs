@@ -247,7 +247,7 @@ async fn session_events_are_logged() {
         assert_eq!(event["reason"].as_str(), reason, "{event}");
         assert_eq!(event["server"], "test", "{event}");
         assert_eq!(event["session"], events[0]["session"], "{event}");
-        assert_eq!(event["level"], if name == "session_lost" { "warn" } else { "info" });
+        assert_eq!(event["level"], if name == "session_lost" { "WARN" } else { "INFO" });
         assert!(event["message"].is_string(), "{event}");
     }
     let log = gateway.log();

@@ -313,8 +313,8 @@ impl LegacyClient {
         drop(kept);
         if let Err(error) = app.disconnect(&self.principal.owner, &name).await {
             // The record in the store expires by itself; what runs in this process ends now.
-            app.log
-                .warn(&format!("the end of session {} was not kept: {error}", connection.session));
+            let session = connection.session;
+            tracing::warn!(%session, "the end of session {session} was not kept: {error}");
             app.connections.forget_session(connection.session);
             let _ = app.links.end(connection.session).await;
         }

@@ -160,7 +160,7 @@ impl StdioConversation {
         if let Err(error) = app.disconnect(&self.principal.owner, &self.guest.name).await {
             // The record in the store expires by itself; what runs in this process ends now.
             let session = connection.default_session();
-            app.log.warn(&format!("the end of session {session} was not kept: {error}"));
+            tracing::warn!(%session, "the end of session {session} was not kept: {error}");
             connection.close();
             if self.guest.key.is_none() {
                 let _ = app.links.end(session).await;

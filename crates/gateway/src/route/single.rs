@@ -143,7 +143,7 @@ pub(crate) async fn wish(app: &AppState, connection: &Connection, message: &Mess
 
 async fn keep_wish(app: &AppState, connection: &Connection) {
     if let Err(error) = app.keep(connection).await {
-        app.log.warn(&format!("what a client wants to hear was not kept: {error}"));
+        tracing::warn!("the preferences of a client were not stored: {error}");
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) async fn call(
     let id = session.id();
     if let Err(error) = replace(app, context, id).await {
         // The next call tries again to open a session.
-        app.log.warn(&format!("there is no session yet after session {id}: {error}"));
+        tracing::warn!(session = %id, "there is no session yet after session {id}: {error}");
     }
     // Ends the links in the background: a slow child process does not delay the answer.
     let links = app.links.clone();

@@ -110,7 +110,7 @@ fn settle(
     match learned {
         Ok(profile) => {
             if absences.over(name) {
-                app.log.info(&format!("the server `{name}` is there now"));
+                tracing::info!(server = name, "the server `{name}` is there now");
                 let kinds =
                     LISTS_CHANGED.iter().filter(|(kind, _)| profile.initialize_result().has(kind));
                 for (_, text) in kinds {
@@ -129,7 +129,7 @@ fn settle(
             let of_server =
                 !matches!(*error, LinkOpenError::Ended { .. } | LinkOpenError::AtCapacity(_));
             if absences.failed(name, of_server.then_some(&*reason)) {
-                app.log.warn(&format!("left out of /mcp: {error}"));
+                tracing::warn!(server = name, "left out of /mcp: {error}");
             }
             Err(reason)
         }

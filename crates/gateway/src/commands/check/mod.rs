@@ -34,7 +34,7 @@ use crate::{
     app::standalone::Signals,
     cli,
     config::{Config, SETTINGS, command_server},
-    observe::log::Log,
+    observe::log,
 };
 
 /// Number of servers that are probed concurrently. Each one needs several processes for a short time.
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &cli::Check) -> io::Result<CheckOutcome> {
     let (servers, mut checked) = match chosen(args) {
         Ok(chosen) => chosen,
         Err(sentence) => {
-            Log::default().line(&format!("stayput: {sentence}"));
+            log::print_error(&sentence);
             if args.json {
                 output::write(&output::unusable(&sentence))?;
             }

@@ -31,7 +31,7 @@ use crate::{
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::{log::Log, metrics::Metrics},
+    observe::metrics::Metrics,
     reply::loss::LossAcknowledgements,
     state::{
         ConfiguredRules, RequestRules, ServerSet, Services, aggregate::Aggregate, health::Health,
@@ -182,7 +182,6 @@ impl World {
             stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
             call_limiter: Arc::default(),
-            log: Log::default(),
             health: Health::default(),
             watch: None,
             closing: tokio::sync::watch::channel(false).1,
