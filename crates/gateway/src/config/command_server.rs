@@ -78,7 +78,7 @@ impl Definition {
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
         let environment = Environment::from_client(self.variables.clone(), self.cwd.clone());
         let text = self.text.as_deref().unwrap_or(r#"{"mcpServers": {}}"#);
-        let mut config = Config::parse(text, &self.origin, environment)?;
+        let mut config = Config::parse(text, &self.origin, environment)?.require_usable()?;
         if let Some(store) = &self.store {
             config.store.clone_from(store);
         }

@@ -160,7 +160,7 @@ fn server_name_must_be_usable_in_a_path() {
 #[test]
 fn missing_file_error_names_the_file() {
     let said = Config::load(Path::new("/no/such/file.json")).unwrap_err().to_string();
-    assert!(said.starts_with("/no/such/file.json: the file cannot be read"), "{said}");
+    assert!(said.starts_with("/no/such/file.json: the file does not exist"), "{said}");
 }
 
 /// Invariant 8: values of environment variables, headers and URLs appear in no error and no `Debug` output.
