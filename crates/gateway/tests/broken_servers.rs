@@ -6,13 +6,13 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+use support::{Gateway, until};
 use tempfile::TempDir;
-use world::{Gateway, until};
 
 fn notes() -> Value {
     json!({ "command": "${stayput}", "args": ["demo-server"] })

@@ -6,7 +6,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 use std::{
     io::{Read, Write},
@@ -15,8 +15,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use support::Gateway;
 use tempfile::TempDir;
-use world::Gateway;
 
 /// Runs the program in a folder with a configuration.
 fn run(folder: &TempDir, arguments: &[&str]) -> Output {
@@ -30,7 +30,7 @@ fn errors(output: &Output) -> String {
 }
 
 /// Checks these servers, and returns the findings of each by its name.
-fn check(servers: Value) -> impl Fn(&str) -> String {
+fn check(servers: &Value) -> impl Fn(&str) -> String {
     let folder = TempDir::new().unwrap();
     let config = json!({ "mcpServers": servers }).to_string();
     std::fs::write(folder.path().join("mcp.json"), config).unwrap();
@@ -45,7 +45,7 @@ fn check(servers: Value) -> impl Fn(&str) -> String {
 
 #[test]
 fn command_that_is_not_found_gets_the_likely_remedy() {
-    let says = check(json!({
+    let says = check(&json!({
         "line": { "command": "npx -y @playwright/mcp --isolated" },
         "script": { "command": "./server.sh" },
         "program": { "command": "stayput-no-such-program" },
@@ -61,7 +61,7 @@ fn command_that_is_not_found_gets_the_likely_remedy() {
 
 #[test]
 fn misspelt_expansion_suggests_the_nearest_name() {
-    let says = check(json!({ "it": { "command": "x", "args": ["${sesion.dir}"] } }));
+    let says = check(&json!({ "it": { "command": "x", "args": ["${sesion.dir}"] } }));
     let it = says("it");
     assert!(it.contains("the most similar one is ${session.dir}"), "{it}");
 }
@@ -84,7 +84,7 @@ fn server_that_wants_oauth_is_named_as_such() {
             );
         }
     });
-    let it = check(json!({ "it": { "url": url } }))("it");
+    let it = check(&json!({ "it": { "url": url } }))("it");
     assert!(it.contains("HTTP 401") && it.contains("it wants OAuth"), "{it}");
     assert!(it.contains("the header `Authorization`"), "{it}");
 }

@@ -7,12 +7,12 @@
 )]
 
 mod snippets;
-mod world;
+mod support;
 
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::send, peers};
+use support::{Gateway, LONG};
 use tokio::{process::Command, time::timeout};
-use world::{Gateway, LONG};
 
 /// Starts the gateway of the quickstart.
 async fn quickstart(stayput: Value) -> Gateway {

@@ -17,7 +17,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use self::{
     check::Check,
-    operate::{At, CallArgs, End, Filter, SessionsArgs, SessionsCommand, ToolsArgs},
+    operate::{CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, ToolsArgs},
     stdio::Stdio,
 };
 #[cfg(test)]

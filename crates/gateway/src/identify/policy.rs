@@ -12,9 +12,9 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
-    config::{Unidentified, target::Target},
+    config::{UnidentifiedPolicy, target::Target},
     reply,
-    state::{AppState, identify_rules::Front},
+    state::{AppState, identify_rules::ConnectionKind},
 };
 
 /// Idle limit of an ephemeral session, in case it is not ended with its call.
@@ -30,11 +30,11 @@ pub(super) async fn apply(
     // Only a tool call has an argument that can return the handle.
     let tool = context.asked().method == "tools/call";
     let done = match policy {
-        Unidentified::Offer if tool => offer(app, context).await,
-        Unidentified::Mint if tool => mint(app, context).await,
-        Unidentified::Offer | Unidentified::Mint => fleeting(app, context).await,
-        Unidentified::Owner => of_owner(app, context).await,
-        Unidentified::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
+        UnidentifiedPolicy::Offer if tool => offer(app, context).await,
+        UnidentifiedPolicy::Mint if tool => mint(app, context).await,
+        UnidentifiedPolicy::Offer | UnidentifiedPolicy::Mint => fleeting(app, context).await,
+        UnidentifiedPolicy::Owner => of_owner(app, context).await,
+        UnidentifiedPolicy::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
     };
     match done {
         Ok(SessionChoice::Session { session, origin, given, fleeting, .. }) => {
@@ -79,7 +79,7 @@ fn program_hint(app: &AppState, context: &RequestContext<'_>) -> String {
     if carriers.path {
         ways.extend(url(app, context).map(|url| format!("use the URL {url}/~NAME")));
     }
-    if carriers.header && context.front() != Front::Stdio {
+    if carriers.header && context.front() != ConnectionKind::Stdio {
         ways.push("send the header `Stayput-Session: key:NAME`".to_owned());
     }
     match ways.is_empty() {

@@ -11,7 +11,7 @@ use stayput_testkit::peers;
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
-use crate::world::LONG;
+use crate::support::LONG;
 
 /// Code fence of a page.
 #[derive(Debug)]
