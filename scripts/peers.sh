@@ -13,12 +13,12 @@
 peers_dir=${tools_dir%/tools}/peers
 bench_peers_dir=${tools_dir%/tools}/bench-peers
 
-# The Python environments that LOCKS asks for, each with the file that pins it. FastMCP and mcp-proxy want
-# different versions of the SDK, so they do not share one.
+# The Python environments that LOCKS asks for, each with the file that pins it. FastMCP, mcp-proxy and the snippets for
+# the SDK's version 1 want different versions of the SDK, so they do not share one.
 environments() {
     case "$1" in
     peers/bench) printf '%s\n' "python-fastmcp peers/requirements.txt" "python peers/bench/requirements.txt" ;;
-    *) echo "python $1/requirements.txt" ;;
+    *) printf '%s\n' "python $1/requirements.txt" "python-sdk1 $1/requirements-sdk1.txt" ;;
     esac
 }
 

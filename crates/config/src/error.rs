@@ -53,7 +53,7 @@ impl std::error::Error for ConfigError {}
 #[non_exhaustive]
 pub enum Problem {
     /// The file cannot be read.
-    #[error("the file cannot be read ({0}); check its name and its permissions")]
+    #[error("{}", unreadable("the file", *.0))]
     Unreadable(std::io::ErrorKind),
     /// The file is too large.
     #[error("the file has more than {limit} bytes, too many for a configuration")]
@@ -87,6 +87,12 @@ pub enum Problem {
     UnknownValue {
         /// Most similar known word.
         nearest: &'static str,
+    },
+    /// Key of Stayput outside of its `stayput` object.
+    #[error("this key has no effect here; move it into the \"stayput\" object of the {place}")]
+    Misplaced {
+        /// Owner of that object: the server, or the file.
+        place: &'static str,
     },
     /// Duplicate key in an object.
     #[error("this key is here twice; keep one of them")]
@@ -129,8 +135,10 @@ pub enum Problem {
     UnclosedComment,
     /// Unknown `${…}`.
     #[error(
-        "${{{name}}} is not a known expansion; there are ${{NAME}}, ${{NAME:-default}}, \
-         ${{env:NAME}}, ${{file:PATH}} and ${{stayput}}; write $${{ for a plain one"
+        "${{{name}}} is not a known expansion{}; there are ${{NAME}}, ${{NAME:-default}}, ${{env:NAME}}, \
+         ${{file:PATH}}, ${{stayput}}, ${{session.dir}}, ${{session.hash}} and ${{owner.hash}}; write $${{ for a \
+         plain one",
+        similar_expansion(name)
     )]
     UnknownExpansion {
         /// Text between the braces.
@@ -154,7 +162,7 @@ pub enum Problem {
     #[error("a ${{ cannot be inside another; use a variable of its own")]
     Nested,
     /// A file that the configuration names cannot be read.
-    #[error("the file {file:?} cannot be read ({kind}); check its name and its permissions")]
+    #[error("{}", unreadable(&format!("the file {file:?}"), *kind))]
     File {
         /// Path of the file.
         file: PathBuf,
@@ -198,4 +206,26 @@ pub enum Problem {
     /// Any other problem, as a sentence.
     #[error("{0}")]
     Other(String),
+}
+
+/// Message about a file that cannot be read, with what to check.
+fn unreadable(file: &str, kind: std::io::ErrorKind) -> String {
+    use std::io::ErrorKind;
+    match kind {
+        ErrorKind::NotFound => format!("{file} does not exist; check its name"),
+        ErrorKind::PermissionDenied => format!("{file} may not be read; check its permissions"),
+        ErrorKind::IsADirectory => format!("{file} is a folder; name a file in it"),
+        kind => format!("{file} cannot be read ({kind}); check its name and its permissions"),
+    }
+}
+
+/// Names the expansion that was probably meant; empty if none is similar.
+fn similar_expansion(name: &str) -> String {
+    const EXPANSIONS: [&str; 4] = ["session.dir", "session.hash", "owner.hash", "stayput"];
+    let similar = stayput_upstream::nearest(name, &EXPANSIONS);
+    // Two edits catch a missing and a swapped letter; more would guess.
+    match strsim::levenshtein(similar, name) <= 2 {
+        true => format!("; the most similar one is ${{{similar}}}"),
+        false => String::new(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stayput_upstream::Server;
+use stayput_upstream::{Server, misspelt};
 
 use crate::{
     claim_filter::ClaimFilter,
@@ -23,9 +23,8 @@ pub struct Servers {
     pub entries: Vec<ServerEntry>,
     /// Warnings about ignored entries and keys, as sentences.
     pub warnings: Vec<String>,
-    /// Servers skipped because a variable is unset, each with its error.
-    pub unset: Vec<(String, ValueError)>,
-    skip_unset: bool,
+    /// Servers with an invalid entry, each with its error. They are disabled.
+    pub broken: Vec<(String, ValueError)>,
     listed: bool,
     names: Vec<String>,
 }
@@ -69,49 +68,61 @@ impl Servers {
     /// # Errors
     /// Returns an error if there are no servers, or one is invalid.
     pub fn read(root: &ConfigValue<'_>, file: &ConfigObject<'_>) -> ReadResult<Self> {
-        Self::default().fill(root, file)
+        let mut servers = Self::read_each(root, file, |_| Ok(()))?;
+        match servers.broken.is_empty() {
+            true => Ok(servers),
+            false => Err(servers.broken.remove(0).1),
+        }
     }
 
-    /// Does the same, but skips servers that need an unset variable. They are in [`Servers::unset`].
+    /// Does the same, but an invalid server only disables itself: it is in [`Servers::broken`]. `check` may refuse a
+    /// server for further reasons.
     ///
     /// # Errors
-    /// Returns an error if there are no servers, or one is invalid.
-    pub fn read_skipping_unset(
+    /// Returns an error if there is no list of servers.
+    pub fn read_each(
         root: &ConfigValue<'_>,
         file: &ConfigObject<'_>,
+        check: impl Fn(&Member<'_>) -> ReadResult<()>,
     ) -> ReadResult<Self> {
-        Self { skip_unset: true, ..Self::default() }.fill(root, file)
-    }
-
-    fn fill(self, root: &ConfigValue<'_>, file: &ConfigObject<'_>) -> ReadResult<Self> {
-        let mut servers = self;
+        let mut servers = Self::default();
         for list in keys::SERVERS.into_iter().filter_map(|key| file.get(key)) {
-            servers.add_list(list)?;
+            servers.listed = true;
+            for member in list.object()?.iter() {
+                if let Err(error) = servers.read_entry(member, &check) {
+                    servers.broken.push((member.name.clone().into_owned(), error));
+                }
+            }
         }
         if !servers.listed {
-            return Err(root.error(Problem::NoServers));
+            let typo = file.iter().find_map(|it| Some((it, misspelt(&it.name, &keys::SERVERS)?)));
+            return Err(match typo {
+                Some((typo, nearest)) => typo.error(Problem::UnknownKey { nearest }),
+                None => root.error(Problem::NoServers),
+            });
         }
-        if servers.entries.is_empty() && servers.unset.is_empty() {
+        if servers.entries.is_empty() && servers.broken.is_empty() {
             servers.warnings.push("no server is enabled, so there is nothing to serve".to_owned());
         }
         Ok(servers)
     }
 
-    fn add_list(&mut self, list: &ConfigValue<'_>) -> ReadResult<()> {
-        self.listed = true;
-        for member in list.object()?.iter() {
-            self.check_name(member)?;
-            let object = member.value.object()?;
-            if transport::is_disabled(&object)? {
-                continue;
-            }
-            match self.add(member, &object) {
-                Err(error) if self.skip_unset && error.is_unset() => {
-                    self.unset.push((member.name.clone().into_owned(), error));
-                }
-                added => added?,
-            }
+    fn read_entry(
+        &mut self,
+        member: &Member<'_>,
+        check: impl Fn(&Member<'_>) -> ReadResult<()>,
+    ) -> ReadResult<()> {
+        self.check_name(member)?;
+        let object = member.value.object()?;
+        if transport::is_disabled(&object)? {
+            return Ok(());
         }
+        if let Some(own) = object.iter().find(|it| keys::SERVER_ONLY.contains(&&*it.name)) {
+            return Err(own.error(Problem::Misplaced { place: "server" }));
+        }
+        let Some(entry) = self.entry(member, &object)? else { return Ok(()) };
+        check(member)?;
+        self.entries.push(entry);
         Ok(())
     }
 
@@ -128,12 +139,17 @@ impl Servers {
         Ok(())
     }
 
-    fn add(&mut self, member: &Member<'_>, object: &ConfigObject<'_>) -> ReadResult<()> {
+    /// Reads an entry; `None` if the server is Stayput itself.
+    fn entry(
+        &mut self,
+        member: &Member<'_>,
+        object: &ConfigObject<'_>,
+    ) -> ReadResult<Option<ServerEntry>> {
         let options = object.read(keys::STAYPUT, ServerOptions::read)?.unwrap_or_default();
         let name = &*member.name;
         let Some(transport) = transport::transport(member, object, &options.inherit)? else {
             self.warnings.push(format!("the server {name:?} is Stayput itself; it is left out"));
-            return Ok(());
+            return Ok(None);
         };
         let server = Server::with(name, transport, options.upstream)
             .map_err(|error| member.error(Problem::Server(error.problem().clone())))?;
@@ -146,7 +162,6 @@ impl Servers {
                 .push(format!("{key:?} has no effect on the server {name:?}, which {reason}"));
         }
         let ServerOptions { on_loss, tools, handles, claims, .. } = options;
-        self.entries.push(ServerEntry { server, on_loss, tools, handles, claims });
-        Ok(())
+        Ok(Some(ServerEntry { server, on_loss, tools, handles, claims }))
     }
 }

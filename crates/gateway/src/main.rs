@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         Command::Stdio(args) => stdio(args),
         Command::Sessions(args) => sessions(args),
         Command::Call(args) => call(&args),
+        Command::Tools(args) => tools(&args),
         Command::Token(args) => token(&args),
         Command::Daemon { begun: false } => app::daemon::detach(),
         Command::Daemon { begun: true } => app::daemon::run(),
@@ -169,6 +170,13 @@ fn call(args: &cli::CallArgs) -> CommandResult {
     })
 }
 
+fn tools(args: &cli::ToolsArgs) -> CommandResult {
+    asking(async {
+        let way = args.at.way(&std::env::current_dir()?)?;
+        Ok(commands::client::tools::run(&way, args).await?)
+    })
+}
+
 fn stdio(args: cli::Stdio) -> CommandResult {
     // A person reads it in the window of an IDE.
     log::install(None, LogFormat::Text);
@@ -195,6 +203,7 @@ fn serve(args: &cli::Serve) -> CommandResult {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    let broken = config.broken.clone();
     let runtime = tokio::runtime::Runtime::new()?;
     let done = runtime.block_on(async {
         let mut stop = signal(SignalKind::terminate())?;
@@ -202,7 +211,7 @@ fn serve(args: &cli::Serve) -> CommandResult {
         let hung_up = hung_up(signal(SignalKind::hangup())?);
         let plan = app::Plan { open_to_all: args.open_to_all, ..app::Plan::of(config)? };
         let gateway = app::Gateway::start(plan).await?.reading(reading);
-        gateway.announce()?;
+        gateway.announce(&broken)?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {
             tokio::select! {

@@ -11,10 +11,7 @@ use super::Program;
 #[non_exhaustive]
 pub enum StartError {
     /// The program does not exist.
-    #[error(
-        "no program named `{command}` was found on the PATH of its environment; install it, or \
-         give its full path"
-    )]
+    #[error("{}", not_found(command))]
     NotFound {
         /// Command as it was given.
         command: String,
@@ -75,6 +72,26 @@ pub enum StartError {
         /// Error of the system.
         source: io::Error,
     },
+}
+
+/// Message about a program that does not exist, with the likely mistake.
+fn not_found(command: &str) -> String {
+    match (command.split_once(' '), command.contains('/')) {
+        // Arguments in the place of the program.
+        (Some((program, _)), _) => format!(
+            "there is no program named `{command}`; give `{program}` as the command, and the rest as arguments"
+        ),
+        // A path is not searched on the PATH.
+        (None, true) => {
+            format!(
+                "there is no file `{command}`, seen from its working directory; give its full path"
+            )
+        }
+        (None, false) => format!(
+            "no program named `{command}` was found on the PATH of its environment; install it, or give its \
+             full path"
+        ),
+    }
 }
 
 impl StartError {

@@ -112,7 +112,7 @@ fn unusable_setting_is_reported_when_the_server_is_built() {
             says(stdio().args(["a", "${session.dirr}"])),
             "argument 2 has the unknown ${session.dirr}",
         ),
-        (says(stdio().env("K", "${owner.hsh}")), "the nearest that there is, is ${owner.hash}"),
+        (says(stdio().env("K", "${owner.hsh}")), "the most similar one is ${owner.hash}"),
         (says(stdio().env("K", "${owner.dir")), "'K' has a ${ that is not closed"),
         (says(stdio().env("K=V", "")), "environment variable 1"),
         (says(stdio().inherit(["STAYPUT_LINK"])), "'STAYPUT_LINK' is set by Stayput"),

@@ -5,6 +5,7 @@ pub(crate) mod daemon;
 mod descriptors;
 pub(crate) mod instance_lock;
 mod maintenance;
+mod missing_program;
 mod plan;
 pub(crate) mod reload;
 pub(crate) mod standalone;
@@ -24,6 +25,7 @@ use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::Instant};
 
 use crate::{
     app::{instance_lock::InstanceLock, reload::ConfigReader},
+    config::ConfigError,
     listen::{
         acceptor::Acceptor,
         unix_socket::{self, Socket},
@@ -177,17 +179,34 @@ impl Gateway {
         Self { reading: Some(reading), ..self }
     }
 
-    /// Logs the URLs it listens on and how to configure clients for them.
-    pub(crate) fn announce(&self) -> io::Result<()> {
+    /// Logs the URLs it listens on and how to configure clients for them, one line per server with its state. `broken`
+    /// are the servers whose entry is invalid.
+    pub(crate) fn announce(&self, broken: &[(String, ConfigError)]) -> io::Result<()> {
         let Some((listener, _)) = &self.listener else { return Ok(()) };
         let address = listener.local_addr()?;
         let scheme = if self.app.rules.tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
         tracing::info!(event = "listening", url, "stayput listens on {url}");
-        for name in self.app.servers.keys() {
+        for (name, server) in self.app.servers.iter() {
             let url = format!("{url}/mcp/{name}");
+            if let Some(sentence) = missing_program::find(server) {
+                let state = format!("cannot start: {sentence}");
+                tracing::warn!(
+                    event = "serving",
+                    server = &**name,
+                    url,
+                    "  {name}: {url}, {state}"
+                );
+                continue;
+            }
             tracing::info!(event = "serving", server = &**name, url, "  {name}: {url}");
+            if self.app.identify.configured.carriers.path {
+                tracing::info!("    your own program: {url}/~NAME, a session for each NAME");
+            }
             log_client_setup(name, &url);
+        }
+        for (name, error) in broken {
+            tracing::warn!(event = "disabled", server = &**name, "  {name}: disabled: {error}");
         }
         if self.app.servers.len() > 1 {
             let url = format!("{url}/mcp");

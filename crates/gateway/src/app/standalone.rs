@@ -44,7 +44,7 @@ pub(crate) async fn run(
     key: Option<Key>,
 ) -> Result<(), Box<dyn Error>> {
     let config = definition.config()?;
-    for warning in &config.warnings {
+    for warning in config.all_warnings() {
         tracing::warn!("{warning}");
     }
     let target = command_server::choose(config.servers.iter().map(|it| it.server.name()), server)?;

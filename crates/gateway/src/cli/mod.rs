@@ -17,7 +17,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use self::{
     check::Check,
-    operate::{CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand},
+    operate::{CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, ToolsArgs},
     stdio::Stdio,
 };
 #[cfg(test)]
@@ -41,7 +41,8 @@ Examples:
   stayput check                            does every server start, and are its sessions apart?
   stayput stdio -- npx -y @playwright/mcp  in an IDE, in place of the command of a server
   stayput sessions                         who uses what in the gateway that runs
-  stayput call notes add text='buy milk'   one call through it
+  stayput tools notes                      what can be called there
+  stayput call notes note_add text='milk'  one call through it
   stayput token ann                        a bearer token for the configuration
   stayput demo-server                      a small server with state, to try things with
   stayput demo-server --http 127.0.0.1:0   the same over HTTP";
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Sessions(SessionsArgs),
     /// Make one call through a running gateway
     Call(CallArgs),
+    /// List the tools of a running gateway
+    Tools(ToolsArgs),
     /// Make a bearer token: it is printed once, and its hash for the configuration
     Token(Token),
     /// See what this is for, in less than a minute: two chats, one crash, nothing to install

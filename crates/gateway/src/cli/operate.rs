@@ -24,7 +24,7 @@ token must have the role admin. The exit code is 1 if something failed, and
 
 const CALL: &str = "\
 Examples:
-  stayput call notes add text='buy milk'
+  stayput call notes note_add text='buy milk'
   stayput call notes add '{\"text\": \"buy milk\"}'
   stayput call --session chat-42 browser browser_navigate url=https://example.com
   echo '{\"text\": \"buy milk\"}' | stayput call notes add -
@@ -123,6 +123,21 @@ pub(crate) struct CallArgs {
     /// A key of your choice for the session: whoever comes with it again finds the session again
     #[arg(long, value_name = "KEY", value_parser = stdio::key)]
     pub(crate) session: Option<Key>,
+    #[command(flatten)]
+    pub(crate) at: GatewayArgs,
+}
+
+const TOOLS: &str = "\
+Examples:
+  stayput tools                the tools of all servers, as they are called at /mcp
+  stayput tools notes          those of one server, as `stayput call notes` takes them";
+
+/// Arguments of `stayput tools`.
+#[derive(Debug, Args)]
+#[command(after_help = TOOLS)]
+pub(crate) struct ToolsArgs {
+    /// The server, by its name in the configuration [default: all servers]
+    pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) at: GatewayArgs,
 }

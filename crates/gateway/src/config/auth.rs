@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, os::unix::fs::MetadataExt as _, time::Duration};
 
 use http::HeaderName;
 use serde_json::{Map, Value};
-use stayput_config::{ClaimFilter, ConfigObject, ConfigValue, Problem, ReadResult, keys as common};
+use stayput_config::{ClaimFilter, ConfigValue, Member, Problem, ReadResult, keys as common};
 use stayput_http::Target;
 
 use super::keys;
@@ -43,18 +43,14 @@ impl Auth {
 }
 
 /// Refuses `for` in a server if there is no authentication: then no client has claims that could match.
-pub(super) fn require_auth_for_visibility(file: &ConfigObject<'_>) -> ReadResult<()> {
-    for list in common::SERVERS.into_iter().filter_map(|key| file.get(key)) {
-        for member in list.object()?.iter() {
-            // An entry that is disabled need not be a valid object.
-            let own = member.value.object().ok();
-            let own = own.as_ref().and_then(|entry| entry.get(common::STAYPUT)?.object().ok());
-            if let Some(whom) = own.as_ref().and_then(|own| own.get("for")) {
-                let sentence = "nobody is asked who they are, so it would be for nobody; add \"auth\" to \
-                                the \"stayput\" object at the top of the file, or remove \"for\"";
-                return Err(whom.error(Problem::Other(sentence.to_owned())));
-            }
-        }
+pub(super) fn require_auth_for_visibility(member: &Member<'_>) -> ReadResult<()> {
+    // An entry that is disabled need not be a valid object.
+    let own = member.value.object().ok();
+    let own = own.as_ref().and_then(|entry| entry.get(common::STAYPUT)?.object().ok());
+    if let Some(whom) = own.as_ref().and_then(|own| own.get("for")) {
+        let sentence = "nobody is asked who they are, so it would be for nobody; add \"auth\" to \
+                        the \"stayput\" object at the top of the file, or remove \"for\"";
+        return Err(whom.error(Problem::Other(sentence.to_owned())));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stayput_stores::Address;
 
-use crate::config::{Config, ConfigError, Environment, target::Target};
+use crate::config::{Config, ConfigError, Environment, reserved_names, target::Target};
 
 /// Origin of a server behind `--`, in place of a file name.
 const COMMAND_LINE: &str = "the command line";
@@ -78,7 +78,7 @@ impl Definition {
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
         let environment = Environment::from_client(self.variables.clone(), self.cwd.clone());
         let text = self.text.as_deref().unwrap_or(r#"{"mcpServers": {}}"#);
-        let mut config = Config::parse(text, &self.origin, environment)?;
+        let mut config = Config::parse(text, &self.origin, environment)?.require_usable()?;
         if let Some(store) = &self.store {
             config.store.clone_from(store);
         }
@@ -99,7 +99,12 @@ fn plain(command: &str) -> String {
     let stem = Path::new(command).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let word = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '-' };
     let name: String = stem.chars().map(word).take(64).collect();
-    if name.is_empty() { "server".to_owned() } else { name }
+    match &*name {
+        "" => "server".to_owned(),
+        // Such as `mcp`, the program of the Python SDK.
+        name if reserved_names::is_reserved(name) => format!("{name}-server"),
+        _ => name,
+    }
 }
 
 /// Chooses the target: the server that is named, the only one, or all if there are several.

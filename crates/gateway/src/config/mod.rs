@@ -8,6 +8,8 @@ mod auth;
 pub(crate) mod command_server;
 mod identify;
 mod keys;
+mod misplaced;
+pub(crate) mod reserved_names;
 mod seal;
 mod settings;
 pub(crate) mod target;
@@ -24,7 +26,8 @@ use std::{
 };
 
 use stayput_config::{
-    ConfigValue, Document, ExpandContext, Problem, ReadResult, Servers, ValueError, keys as common,
+    ConfigValue, Document, ExpandContext, Member, Problem, ReadResult, Servers, ValueError,
+    keys as common,
 };
 use stayput_core::Expiry;
 use stayput_stores::Address;
@@ -83,6 +86,8 @@ pub(crate) struct Config {
     pub(crate) seal: Vec<SealKey>,
     /// Warnings about ignored parts of the file.
     pub(crate) warnings: Vec<String>,
+    /// Servers that are disabled because their entry is invalid, each with its error.
+    pub(crate) broken: Vec<(String, ConfigError)>,
 }
 
 impl Config {
@@ -100,7 +105,7 @@ impl Config {
     pub(crate) fn load_with_files(path: &Path) -> (Result<Self, ConfigError>, Vec<PathBuf>) {
         match Document::load(path) {
             Ok(document) => {
-                let read = document.read(Self::read);
+                let read = Self::of_document(&document, false);
                 (read, document.files())
             }
             Err(error) => (Err(error), vec![path.to_owned()]),
@@ -116,25 +121,41 @@ impl Config {
         origin: &Path,
         environment: Environment,
     ) -> Result<Self, ConfigError> {
-        Document::new(text, origin, environment).read(Self::read)
+        Self::of_document(&Document::new(text, origin, environment), false)
     }
 
-    /// Reads the configuration file `path`, but skips servers, or the settings, that need an unset variable. Also
-    /// returns the errors of what it skipped, by server name or [`SETTINGS`].
+    /// Reads the configuration file `path`. If a variable in the settings is unset, the settings are those without any,
+    /// and the error is in `broken` under [`SETTINGS`].
     ///
     /// # Errors
     /// Same as [`Config::parse`].
-    pub(crate) fn load_forgiving(
-        path: &Path,
-    ) -> Result<(Self, Vec<(String, ConfigError)>), ConfigError> {
-        let document = Document::load(path)?;
-        let (config, unset) = document.read(|root| Self::read_with(root, true))?;
-        let told = |(name, wrong)| (name, document.locate(wrong));
-        Ok((config, unset.into_iter().map(told).collect()))
+    pub(crate) fn load_forgiving(path: &Path) -> Result<Self, ConfigError> {
+        Self::of_document(&Document::load(path)?, true)
     }
 
-    fn read(root: &ConfigValue<'_>) -> ReadResult<Self> {
-        Ok(Self::read_with(root, false)?.0)
+    fn of_document(document: &Document, forgiving: bool) -> Result<Self, ConfigError> {
+        let (config, broken) = document.read(|root| Self::read_with(root, forgiving))?;
+        let broken = broken.into_iter().map(|(name, error)| (name, document.locate(error)));
+        Ok(Self { broken: broken.collect(), ..config })
+    }
+
+    /// Returns the error of the first server, if no server is usable and one is broken.
+    ///
+    /// # Errors
+    /// See above.
+    pub(crate) fn require_usable(mut self) -> Result<Self, ConfigError> {
+        match self.servers.is_empty() && !self.broken.is_empty() {
+            true => Err(self.broken.remove(0).1),
+            false => Ok(self),
+        }
+    }
+
+    /// Returns all warnings, also those about disabled servers.
+    pub(crate) fn all_warnings(&self) -> Vec<String> {
+        let broken = self.broken.iter();
+        let broken =
+            broken.map(|(name, error)| format!("the server `{name}` is disabled: {error}"));
+        self.warnings.iter().cloned().chain(broken).collect()
     }
 
     fn read_with(
@@ -142,6 +163,7 @@ impl Config {
         forgiving: bool,
     ) -> ReadResult<(Self, Vec<(String, ValueError)>)> {
         let file = root.object()?;
+        misplaced::check(&file)?;
         let (settings, wrong) = match file.read(common::STAYPUT, Settings::read) {
             Err(wrong) if forgiving && wrong.is_unset() => (Settings::default(), Some(wrong)),
             settings => (settings?.unwrap_or_default(), None),
@@ -149,12 +171,14 @@ impl Config {
         let ExpandContext { environment, folder } = root.context;
         let own = || settings::default_store(environment, folder);
         let store = settings.store.or_else(own).ok_or_else(|| root.error(Problem::Folder))?;
-        let read = if forgiving { Servers::read_skipping_unset } else { Servers::read };
-        let Servers { entries: found, warnings, mut unset, .. } = read(root, &file)?;
-        if settings.auth.is_none() && wrong.is_none() {
-            auth::require_auth_for_visibility(&file)?;
-        }
-        unset.extend(wrong.map(|wrong| (SETTINGS.to_owned(), wrong)));
+        let authenticates = !settings.auth.is_none() || wrong.is_some();
+        let check = |member: &Member<'_>| {
+            reserved_names::check(member)?;
+            if authenticates { Ok(()) } else { auth::require_auth_for_visibility(member) }
+        };
+        let Servers { entries: found, warnings, mut broken, .. } =
+            Servers::read_each(root, &file, check)?;
+        broken.extend(wrong.map(|wrong| (SETTINGS.to_owned(), wrong)));
         let config = Self {
             listen: settings.listen,
             tls: settings.tls,
@@ -171,8 +195,9 @@ impl Config {
             watch: settings.watch,
             seal: settings.seal,
             warnings,
+            broken: Vec::new(),
         };
-        Ok((config, unset))
+        Ok((config, broken))
     }
 }
 
@@ -195,6 +220,7 @@ impl fmt::Debug for Config {
             .field("watch", &self.watch)
             .field("seal", &self.seal)
             .field("warnings", &self.warnings)
+            .field("broken", &self.broken)
             .finish()
     }
 }

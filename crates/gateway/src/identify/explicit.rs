@@ -49,7 +49,7 @@ async fn argument<'a>(
     context: &RequestContext<'a>,
     own: bool,
 ) -> Option<(SessionArguments<'a>, ArgumentName, ArgumentRule)> {
-    if !(own || app.takes_argument(context)) {
+    if !(own || app.reads_argument(context)) {
         return None;
     }
     let arguments = SessionArguments::from_call(context.message)?;

@@ -11,7 +11,11 @@ use super::{
     open::{self, keyed},
     refusal::Refusal,
 };
-use crate::{config::UnidentifiedPolicy, reply, state::AppState};
+use crate::{
+    config::{UnidentifiedPolicy, target::Target},
+    reply,
+    state::{AppState, identify_rules::ConnectionKind},
+};
 
 /// Idle limit of an ephemeral session, in case it is not ended with its call.
 const FLEETING: Duration = Duration::from_secs(2 * 60);
@@ -62,8 +66,45 @@ async fn offer(
 ) -> Result<SessionChoice, SessionOpenError> {
     let (_opened, handle) = provisional(app, context).await?;
     let offer = text::offer(&handle, &app.handle_place(context).await);
-    let sentence = format!("{offer} The session {}.", text::lifetime(app.identify.expiry));
+    let (lifetime, hint) = (text::lifetime(app.identify.expiry), program_hint(app, context));
+    let sentence = format!("{offer} The session {lifetime}.{hint}");
     Ok(SessionChoice::Answer(offered(context, &sentence, &handle)))
+}
+
+/// Sentence for the author of a program, which can name the session by URL or header. It begins with a space, and is
+/// empty where neither works.
+fn program_hint(app: &AppState, context: &RequestContext<'_>) -> String {
+    let carriers = &app.identify.configured.carriers;
+    let mut ways = Vec::new();
+    if carriers.path {
+        ways.extend(url(app, context).map(|url| format!("use the URL {url}/~NAME")));
+    }
+    if carriers.header && context.front() != ConnectionKind::Stdio {
+        ways.push("send the header `Stayput-Session: key:NAME`".to_owned());
+    }
+    match ways.is_empty() {
+        true => String::new(),
+        false => format!(
+            " If you are writing a program: {}. Each NAME that you choose is a session of its own.",
+            ways.join(", or ")
+        ),
+    }
+}
+
+/// URL of the request's target, as its client reaches it.
+fn url(app: &AppState, context: &RequestContext<'_>) -> Option<String> {
+    let base = match &app.rules.public_url {
+        Some(url) => url.clone(),
+        None => {
+            let host = context.headers.get(http::header::HOST)?.to_str().ok()?;
+            let scheme = if app.rules.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://{host}")
+        }
+    };
+    Some(match context.target {
+        Target::All => format!("{base}/mcp"),
+        Target::Server(name) => format!("{base}/mcp/{name}"),
+    })
 }
 
 fn offered(context: &RequestContext<'_>, sentence: &str, handle: &Handle) -> String {
@@ -108,8 +149,9 @@ async fn of_owner(
 async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
     let refusal = Refusal::caller(format!(
         "Nothing was run: the server keeps state between calls, and nothing says which session this \
-         belongs to. {}",
-        open::way_out(app, context).await
+         belongs to. {}{}",
+        open::way_out(app, context).await,
+        program_hint(app, context)
     ));
     refusal.answer(context.asked(), context.era())
 }

@@ -13,14 +13,23 @@ use crate::{
 };
 
 impl AppState {
+    /// Whether a session argument in a call counts as a name, provided that the target keeps state. It does also where
+    /// the URL names the session and the tools do not show the argument: a conflict with the URL is an error.
+    pub(crate) fn reads_argument(&self, context: &RequestContext<'_>) -> bool {
+        let front = context.front();
+        self.any(context, |server| self.identify.takes_argument(server, front, false))
+    }
+
     /// Whether tools of the request's target take a handle from this client, provided that the target keeps state.
     pub(crate) fn takes_argument(&self, context: &RequestContext<'_>) -> bool {
-        self.any(context, |server| self.identify.takes_argument(server, context.front()))
+        let (front, in_url) = (context.front(), context.path_key.is_some());
+        self.any(context, |server| self.identify.takes_argument(server, front, in_url))
     }
 
     /// Whether session tools are shown with the tools of the request's target, provided that the target keeps state.
     pub(crate) fn shows_tools(&self, context: &RequestContext<'_>) -> bool {
-        self.any(context, |server| self.identify.shows_tools(server, context.front()))
+        let (front, in_url) = (context.front(), context.path_key.is_some());
+        self.any(context, |server| self.identify.shows_tools(server, front, in_url))
     }
 
     /// Returns the place where this client puts a handle.

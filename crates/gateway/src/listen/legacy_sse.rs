@@ -45,13 +45,21 @@ pub(super) enum LegacyPath {
 }
 
 impl LegacyPath {
-    /// Parses a path; `None` if it does not belong to this transport.
+    /// Parses a path, `/sse/NAME` or `/NAME/sse`; `None` if it does not belong to this transport.
     pub(super) fn of(path: &str) -> Option<Self> {
-        let rest = path.strip_prefix("/sse/")?;
-        Some(match rest.strip_suffix(MESSAGES) {
-            Some(name) => Self::Messages(name.to_owned()),
-            None => Self::Stream(rest.to_owned()),
-        })
+        if let Some(rest) = path.strip_prefix("/sse/") {
+            return Some(match rest.strip_suffix(MESSAGES) {
+                Some(name) => Self::Messages(name.to_owned()),
+                None => Self::Stream(rest.to_owned()),
+            });
+        }
+        let (stream, posts) = match path.strip_suffix(MESSAGES) {
+            Some(stream) => (stream, true),
+            None => (path, false),
+        };
+        let name = stream.strip_suffix("/sse")?.strip_prefix('/')?;
+        let name = (!name.contains('/')).then(|| name.to_owned())?;
+        Some(if posts { Self::Messages(name) } else { Self::Stream(name) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! HTTP router: `/mcp/<server>` for each server, and `/mcp` for all of them.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{borrow::Cow, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
@@ -192,6 +192,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     if let Some(at) = legacy_sse::LegacyPath::of(path) {
         return legacy_sse::enter(app, (at, principal.clone()), head);
     }
+    let path = &*server_first(path);
     let SplitPath { path, key, .. } = match split(app, path) {
         Ok(split) => split,
         Err(error) => {
@@ -326,6 +327,16 @@ fn split<'a>(app: &AppState, path: &'a str) -> Result<SplitPath<'a>, InvalidPath
     match app.identify.configured.carriers.path {
         true => SplitPath::parse(path),
         false => Ok(SplitPath::without_key(path)),
+    }
+}
+
+/// Converts a path that ends in `/mcp`, such as `/notes/mcp` or `/notes/~chat/mcp`, to the usual form, which begins with
+/// it. Some clients only take a URL with that end.
+fn server_first(path: &str) -> Cow<'_, str> {
+    let is_usual = path.strip_prefix("/mcp").is_some_and(|it| it.is_empty() || it.starts_with('/'));
+    match path.strip_suffix("/mcp").filter(|rest| !is_usual && !rest.is_empty()) {
+        Some(rest) => format!("/mcp{rest}").into(),
+        None => path.into(),
     }
 }
 

@@ -32,24 +32,27 @@ pub(crate) struct IdentifyRules {
 }
 
 impl IdentifyRules {
-    /// Whether the tools of a server take a handle argument from this client, if the server is stateful.
-    pub(crate) fn takes_argument(&self, server: &str, front: ConnectionKind) -> bool {
+    /// Whether the tools of a server take a handle argument from this client, if the server is stateful. `Auto` adds
+    /// none where the URL names the session: its client has chosen already.
+    pub(crate) fn takes_argument(&self, server: &str, front: ConnectionKind, in_url: bool) -> bool {
         let carriers = &self.configured.carriers;
         let handles = self.handles.get(server).copied().unwrap_or_default();
         carriers.argument
             && match handles {
                 Handles::Never => false,
                 Handles::Always => true,
-                Handles::Auto => front != ConnectionKind::Legacy || !carriers.connection,
+                Handles::Auto => {
+                    !in_url && (front != ConnectionKind::Legacy || !carriers.connection)
+                }
             }
     }
 
     /// Whether the gateway's own session tools are listed with those of a server, if the server is stateful.
-    pub(crate) fn shows_tools(&self, server: &str, front: ConnectionKind) -> bool {
+    pub(crate) fn shows_tools(&self, server: &str, front: ConnectionKind, in_url: bool) -> bool {
         match self.configured.session_tools {
             SessionTools::Off => false,
             SessionTools::All => true,
-            SessionTools::Basic => self.takes_argument(server, front),
+            SessionTools::Basic => self.takes_argument(server, front, in_url),
         }
     }
 }

@@ -41,7 +41,7 @@ pub enum LinkOpenError {
     /// The server does not answer.
     #[error(
         "the server `{server}` did not answer `{method}` within {limit:?}; check that it is an MCP \
-         server, or give it more time with `timeout`{}",
+         server, or give it more time with `startup_timeout`{}",
         StderrHint(hint)
     )]
     Silent {
@@ -95,7 +95,8 @@ pub enum LinkOpenError {
     },
     /// The server refused the credentials.
     #[error(
-        "the server `{server}` refused the credentials (HTTP {status}); check its headers or token"
+        "the server `{server}` refused the credentials (HTTP {status}); {}",
+        credentials_hint(challenge)
     )]
     Unauthorized {
         /// Name of the server.
@@ -121,7 +122,7 @@ pub enum LinkOpenError {
         server: String,
     },
     /// The server failed recently; the backoff still runs.
-    #[error("the server `{server}` failed a moment ago and is tried again in {pause:?}: {last}")]
+    #[error("the server `{server}` failed a moment ago and is tried again in {} s: {last}", pause.as_secs() + 1)]
     BackingOff {
         /// Name of the server.
         server: String,
@@ -132,6 +133,17 @@ pub enum LinkOpenError {
         /// Last failure for a client, see [`LinkOpenError::brief`].
         brief: String,
     },
+}
+
+/// Remedy for refused credentials. A server with OAuth metadata wants a token of an authorization server.
+fn credentials_hint(challenge: &Option<String>) -> &'static str {
+    match challenge.as_ref().is_some_and(|it| it.contains("resource_metadata")) {
+        true => {
+            "it wants OAuth, and Stayput does not log in by itself: get a token, and set it as the header \
+             `Authorization` of the server"
+        }
+        false => "check its headers or token",
+    }
 }
 
 /// Separator before the end of a process's stderr.
@@ -239,5 +251,14 @@ mod tests {
         assert!(resting.to_string().contains("password"), "{resting}");
         let brief = resting.brief();
         assert!(brief.contains("before it was ready") && !brief.contains("password"), "{brief}");
+    }
+
+    /// Times are whole seconds: a person does not need nanoseconds.
+    #[test]
+    fn backoff_is_told_in_whole_seconds() {
+        let (server, last, brief) = ("x".to_owned(), "it exited".to_owned(), String::new());
+        let pause = Duration::from_nanos(2_986_402_631);
+        let resting = LinkOpenError::BackingOff { server, pause, last, brief };
+        assert!(resting.to_string().contains("is tried again in 3 s: it exited"), "{resting}");
     }
 }

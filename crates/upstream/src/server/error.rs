@@ -56,7 +56,7 @@ pub enum ServerProblem {
         what: String,
     },
     /// A `${session.…}` or `${owner.…}` does not exist.
-    #[error("{what} has the unknown ${{{name}}}; the nearest that there is, is ${{{nearest}}}")]
+    #[error("{what} has the unknown ${{{name}}}; the most similar one is ${{{nearest}}}")]
     Unknown {
         /// Place of the problem.
         what: String,

@@ -18,7 +18,7 @@ pub fn misspelt(name: &str, known: &[&'static str]) -> Option<&'static str> {
 fn distance(known: &str, name: &str) -> usize {
     let name: String = name.chars().take(64).collect();
     let name = name.to_ascii_lowercase().replace('-', "_");
-    strsim::levenshtein(&known.replace('-', "_"), &name)
+    strsim::levenshtein(&known.to_ascii_lowercase().replace('-', "_"), &name)
 }
 
 #[cfg(test)]

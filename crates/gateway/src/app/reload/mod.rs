@@ -111,7 +111,7 @@ impl ConfigReader {
     pub(crate) fn begin(source: Source) -> Result<(Config, Self), StartError> {
         let begun = file_watch::look(std::slice::from_ref(&source.file));
         let (config, files) = source.load();
-        let config = config?;
+        let config = config?.require_usable()?;
         let fixed = FixedSettings {
             listen: config.listen,
             store: config.store.clone(),
@@ -171,7 +171,12 @@ impl ConfigReader {
 
     /// Applies a configuration: builds the next snapshot and makes it the current one.
     fn apply(&self, before: &Arc<AppState>, config: Config) -> Result<Changes, ReloadError> {
-        let mut warnings = config.warnings.clone();
+        // A server that is in use is not ended by a mistake in its entry.
+        let in_use = |(name, _): &&(String, ConfigError)| before.servers.contains_key(name);
+        if let Some((_, error)) = config.broken.iter().find(in_use) {
+            return Err(StartError::from(error.clone()).into());
+        }
+        let mut warnings = config.all_warnings();
         let open_to_all = self.source.open_to_all;
         let mut plan = Plan { open_to_all, ..Plan::of(config)? };
         warnings.extend(self.fixed.restore_fixed(&mut plan, before));

@@ -95,17 +95,20 @@ pub(crate) async fn run(args: &cli::Check) -> io::Result<CheckOutcome> {
 /// Returns the servers to probe, and the findings that are known without a probe.
 fn chosen(args: &cli::Check) -> Result<(Vec<Server>, CheckReport), String> {
     let file = args.file(Path::new(".")).map_err(|error| error.to_string())?;
-    let (config, unset) = Config::load_forgiving(&file).map_err(|error| error.to_string())?;
+    let config = Config::load_forgiving(&file).map_err(|error| error.to_string())?;
     let found = config.servers.iter().map(|it| it.server.name());
-    let unset_names = unset.iter().map(|(name, _)| &**name).filter(|name| *name != SETTINGS);
-    let names: Vec<&str> = found.chain(unset_names).collect();
+    let broken_names = config.broken.iter().map(|(name, _)| &**name);
+    let names: Vec<&str> = found.chain(broken_names.filter(|name| *name != SETTINGS)).collect();
+    if names.is_empty() && config.broken.is_empty() {
+        return Err(format!("{}: no server is enabled; there is nothing to check", file.display()));
+    }
     if let Some(wanted) = &args.server {
         command_server::choose(names.iter().copied(), Some(wanted))?;
     }
     let is_wanted = |name: &str| args.server.as_deref().is_none_or(|wanted| wanted == name);
-    let unset = unset.iter().filter(|(name, _)| is_wanted(name));
-    let unset = unset.map(|(name, error)| probe::unset(name, Finding::new(error.to_string())));
-    let checked = CheckReport { servers: unset.collect(), warnings: config.warnings };
+    let broken = config.broken.iter().filter(|(name, _)| is_wanted(name));
+    let broken = broken.map(|(name, error)| probe::broken(name, Finding::new(error.to_string())));
+    let checked = CheckReport { servers: broken.collect(), warnings: config.warnings };
     let servers = config.servers.into_iter().map(|it| it.server);
     Ok((servers.filter(|server| is_wanted(server.name())).collect(), checked))
 }

@@ -4,6 +4,7 @@ use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_identify::{SessionArgument, tool_names};
+use stayput_process::StartError;
 use stayput_upstream::{
     Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, Links, PooledLink, Profile, Server,
 };
@@ -27,8 +28,8 @@ pub(super) struct Probe<'a> {
     pub(super) calls: bool,
 }
 
-/// Result of a server that cannot be probed, because a variable is not set.
-pub(super) fn unset(name: &str, finding: Finding) -> ServerReport {
+/// Result of a server that cannot be probed, because its entry is invalid.
+pub(super) fn broken(name: &str, finding: Finding) -> ServerReport {
     let findings = vec![finding];
     ServerReport { name: name.to_owned(), transport: "-", findings, ..ServerReport::default() }
 }
@@ -184,10 +185,15 @@ fn record_isolation(found: &mut ServerReport, seen: ProbeOutcome, tools: &[Strin
 fn describe_open_error(error: &LinkOpenError, before: &str) -> Finding {
     let finding = Finding::new(format!("{before}{error}"));
     match error {
-        LinkOpenError::Start { .. } => finding.remedy(
-            "install its program, or write the whole path of it into \"command\"; npx and uvx are \
-             looked for on the PATH",
-        ),
+        // For other commands the message names the remedy.
+        LinkOpenError::Start { error: StartError::NotFound { command }, .. }
+            if !command.contains(['/', ' ']) =>
+        {
+            finding.remedy(
+                "install its program, or write the whole path of it into \"command\"; npx and uvx are \
+                 looked for on the PATH",
+            )
+        }
         LinkOpenError::Exited { .. } => finding.remedy(
             "start its command by hand to see why it ends; variables of the environment that it needs \
              stand in \"env\", or their names in \"stayput\": { \"inherit\": […] }",
@@ -195,7 +201,7 @@ fn describe_open_error(error: &LinkOpenError, before: &str) -> Finding {
         LinkOpenError::Silent { .. } => finding.remedy(
             "if it takes long to start, such as when it is fetched first, raise \"startup_timeout\"",
         ),
-        LinkOpenError::Unauthorized { .. } => {
+        LinkOpenError::Unauthorized { challenge: None, .. } => {
             finding.remedy("put the credentials that it wants into \"headers\"")
         }
         LinkOpenError::Http { .. } => finding.remedy("start it, or correct its \"url\""),

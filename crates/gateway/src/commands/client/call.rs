@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use serde_json::{Map, Value, json};
 
-use super::{GatewayAddress, RemoteError, mcp::Connection, say};
+use super::{GatewayAddress, RemoteError, mcp::Connection, say, tools};
 use crate::cli::CallArgs;
 use crate::commands::terminal::plain;
 
@@ -14,10 +14,10 @@ use crate::commands::terminal::plain;
 /// [`RemoteError`] is a sentence for the user. It also carries the text of a tool that failed.
 pub(crate) async fn run(way: &GatewayAddress, args: &CallArgs) -> Result<(), RemoteError> {
     let session = args.session.as_ref().map(|key| key.value());
-    let connection = Connection::open(way, &args.server, session).await?;
+    let connection = Connection::open(way, Some(&args.server), session).await?;
     // On Ctrl-C the connection is still closed, so that nothing is left on the gateway.
     let called = tokio::select! {
-        called = call(&connection, args) => called,
+        called = call_or_list(&connection, args) => called,
         _ = tokio::signal::ctrl_c() => Err(RemoteError::Wrong("interrupted".to_owned())),
     };
     connection.close().await;
@@ -29,6 +29,26 @@ pub(crate) async fn run(way: &GatewayAddress, args: &CallArgs) -> Result<(), Rem
         say(&format_result);
     }
     if failed { Err(RemoteError::Refused(format_result)) } else { Ok(()) }
+}
+
+/// Makes the call. If it failed because there is no such tool, the error lists the tools.
+async fn call_or_list(connection: &Connection<'_>, args: &CallArgs) -> Result<Value, RemoteError> {
+    let called = call(connection, args).await;
+    let failed = match &called {
+        Ok(result) => result["isError"] == true,
+        Err(error) => matches!(error, RemoteError::Refused(_)),
+    };
+    if !failed {
+        return called;
+    }
+    let Ok(tools) = tools::list(connection).await else { return called };
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    if names.is_empty() || names.contains(&&*args.tool) {
+        return called;
+    }
+    let (tool, server, names) = (&args.tool, &args.server, names.join(", "));
+    let sentence = format!("the server `{server}` has no tool `{tool}`; its tools are {names}");
+    Err(RemoteError::Wrong(plain(&sentence)))
 }
 
 async fn call(connection: &Connection<'_>, args: &CallArgs) -> Result<Value, RemoteError> {
@@ -58,18 +78,9 @@ fn object(text: &str) -> Result<Map<String, Value>, RemoteError> {
 
 /// Returns the properties of the tool's input schema, or null if it is not available.
 async fn schema(connection: &Connection<'_>, tool: &str) -> Value {
-    let mut params = json!({});
-    loop {
-        let Ok(page) = connection.request("tools/list", params).await else { return Value::Null };
-        let tools = page["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if let Some(found) = tools.iter().find(|it| it["name"] == tool) {
-            return found["inputSchema"]["properties"].clone();
-        }
-        match page["nextCursor"].as_str() {
-            Some(cursor) => params = json!({ "cursor": cursor }),
-            None => return Value::Null,
-        }
-    }
+    let tools = tools::list(connection).await.unwrap_or_default();
+    let found = tools.iter().find(|it| it["name"] == tool);
+    found.map_or(Value::Null, |it| it["inputSchema"]["properties"].clone())
 }
 
 /// Parses an argument of the command line: a string where the tool wants one, else JSON if it is valid JSON.

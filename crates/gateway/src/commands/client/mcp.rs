@@ -24,10 +24,10 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    /// Sends `initialize` to a server of the gateway, on the named session if there is one.
+    /// Sends `initialize` to a server of the gateway, or to all of them, on the named session if there is one.
     pub(super) async fn open(
         way: &'a GatewayAddress,
-        server: &str,
+        server: Option<&str>,
         session: Option<&str>,
     ) -> Result<Self, RemoteError> {
         let both = HeaderValue::from_static("application/json, text/event-stream");
@@ -40,7 +40,10 @@ impl<'a> Connection<'a> {
             let name = HeaderValue::from_str(&format!("key:{session}")).map_err(wrong)?;
             headers.push((HeaderName::from_static(mcp::STAYPUT_SESSION), name));
         }
-        let path = format!("/mcp/{}", crate::admin::encoded(server));
+        let path = match server {
+            Some(server) => format!("/mcp/{}", crate::admin::encoded(server)),
+            None => "/mcp".to_owned(),
+        };
         let mut connection = Self { way, path, headers, next: Cell::new(0) };
         let hello = json!({
             "protocolVersion": VERSION,

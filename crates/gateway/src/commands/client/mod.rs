@@ -3,6 +3,7 @@
 pub(crate) mod call;
 mod mcp;
 pub(crate) mod sessions;
+pub(crate) mod tools;
 
 use std::{
     fmt,

@@ -71,7 +71,7 @@ pub(crate) async fn run(
     key: Option<Key>,
 ) -> Result<(), Box<dyn Error>> {
     let config = definition.config()?;
-    for warning in &config.warnings {
+    for warning in config.all_warnings() {
         tracing::warn!("{warning}");
     }
     if definition.has_servers() {

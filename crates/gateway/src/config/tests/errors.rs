@@ -160,7 +160,7 @@ fn server_name_must_be_usable_in_a_path() {
 #[test]
 fn missing_file_error_names_the_file() {
     let said = Config::load(Path::new("/no/such/file.json")).unwrap_err().to_string();
-    assert!(said.starts_with("/no/such/file.json: the file cannot be read"), "{said}");
+    assert!(said.starts_with("/no/such/file.json: the file does not exist"), "{said}");
 }
 
 /// Invariant 8: values of environment variables, headers and URLs appear in no error and no `Debug` output.
@@ -193,4 +193,16 @@ fn errors_contain_no_secret() {
     );
     let shown = format!("{:?} {:?}", config.unwrap(), environment());
     assert!(!shown.contains("s3cret"), "{shown}");
+}
+
+/// The first segment of a path is either a server or the gateway's own.
+#[test]
+fn name_of_a_gateway_path_is_refused_as_a_server_name() {
+    for name in ["mcp", "sse", "ui", "admin", "healthz", "readyz", "metrics", "Admin"] {
+        let said = says(&format!(
+            "{{\n \"mcpServers\": {{\n  \"{name}\": {{\"command\": \"x\"}}\n }}\n}}"
+        ));
+        let place = format!("/etc/mcp.json:3:3: mcpServers.{name}: this name is a path");
+        assert!(said.starts_with(&place) && said.contains("rename"), "{said}");
+    }
 }

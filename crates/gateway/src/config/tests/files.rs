@@ -127,13 +127,14 @@ fn error_names_a_bad_file_without_its_content() {
     std::fs::write(folder.path().join("large"), "s3cret".repeat(20_000)).unwrap();
     for (entry, expected) in [
         (r#"{"command": "x", "envFile": ".env"}"#, "line 2 of"),
-        (r#"{"command": "x", "envFile": "none"}"#, "none\" cannot be read"),
+        (r#"{"command": "x", "envFile": "none"}"#, "none\" does not exist"),
         (r#"{"command": "${file:binary}"}"#, "is not text"),
         (r#"{"command": "${file:large}"}"#, "too many"),
         (r#"{"command": "${file:none}"}"#, "mcpServers.it.command: the file"),
     ] {
         let text = format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#);
-        let said = Config::parse(&text, &origin, environment()).unwrap_err().to_string();
+        let config = Config::parse(&text, &origin, environment()).unwrap();
+        let said = config.broken[0].1.to_string();
         assert!(said.contains(expected) && !said.contains("s3cret"), "{said}");
     }
 }

@@ -25,7 +25,11 @@ fn environment() -> Environment {
 }
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
-    Config::parse(text, Path::new("/etc/mcp.json"), environment())
+    let config = Config::parse(text, Path::new("/etc/mcp.json"), environment())?;
+    match config.broken.first() {
+        Some((_, error)) => Err(error.clone()),
+        None => Ok(config),
+    }
 }
 
 /// Parses the configuration of one server.

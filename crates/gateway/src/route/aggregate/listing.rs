@@ -192,7 +192,8 @@ impl Listing<'_> {
         };
         let profile = self.current(server, &present.profile).await;
         let mut part = self.server_pages(server, &profile, inner).await;
-        let takes = self.context.app.identify.takes_argument(server.name(), self.context.front());
+        let (front, in_url) = (self.context.front(), self.context.path_key.is_some());
+        let takes = self.context.app.identify.takes_argument(server.name(), front, in_url);
         let view = self.context.app.tool_view_of(server, self.context.owner, &profile);
         if *self.list == TOOLS && takes && view.kept {
             for page in &mut part.pages {
