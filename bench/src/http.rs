@@ -57,7 +57,8 @@ fn show(runtime: &Runtime, server: &HttpServer, load: Load) {
     line(
         "  call of a link with hyper, for one as it is",
         &format!("{more:.3}"),
-        Some(("> 1.05", more > WORTH)),
+        // Large results are rare, and most of their cost is that of the kernel.
+        (load.tool == Tool::Small).then_some(("> 1.05", more > WORTH)),
     );
 }
 
