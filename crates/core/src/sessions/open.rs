@@ -305,6 +305,7 @@ impl Sessions {
         record.holder = Some(lease);
         let session = self.insert_and_enter(record, &watch, reservation)?;
         pending.settle();
+        tracing::debug!(session = %session.id(), generation = %session.record().generation, "session revived");
         Ok(OpenedSession::existing(session))
     }
 
@@ -369,6 +370,7 @@ impl Sessions {
         }
         let session = self.insert_and_enter(record, &watch, reservation)?;
         pending.settle();
+        tracing::debug!(session = %session.id(), "session opened");
         Ok(OpenedSession::new(session))
     }
 
@@ -399,6 +401,7 @@ impl Sessions {
                 Ok(record) => {
                     if let Some(session) = self.insert_claimed(record, &watch, None)? {
                         pending.settle();
+                        tracing::debug!(session = %id, "session claimed from the store");
                         return Ok(session);
                     }
                 }
