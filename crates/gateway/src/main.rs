@@ -117,9 +117,9 @@ fn check(args: &cli::Check) -> ExitCode {
     }
 }
 
-type Done = Result<(), Box<dyn Error>>;
+type CommandResult = Result<(), Box<dyn Error>>;
 
-fn demo(args: &cli::DemoServer) -> Done {
+fn demo(args: &cli::DemoServer) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(commands::demo_server::run(args.http, args.state.as_deref()));
     // A read of the standard input cannot be cancelled, so the runtime must not wait for it.
@@ -127,7 +127,7 @@ fn demo(args: &cli::DemoServer) -> Done {
     Ok(done?)
 }
 
-fn token(args: &cli::Token) -> Done {
+fn token(args: &cli::Token) -> CommandResult {
     let name = &args.name;
     stayput_core::Owner::verified("token", name)?;
     let token = auth::Token::generate()?;
@@ -155,21 +155,21 @@ fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T
     done
 }
 
-fn sessions(args: cli::SessionsArgs) -> Done {
+fn sessions(args: cli::SessionsArgs) -> CommandResult {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
         Ok(commands::client::sessions::run(&way, args.what, args.at.json).await?)
     })
 }
 
-fn call(args: &cli::CallArgs) -> Done {
+fn call(args: &cli::CallArgs) -> CommandResult {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
         Ok(commands::client::call::run(&way, args).await?)
     })
 }
 
-fn stdio(args: cli::Stdio) -> Done {
+fn stdio(args: cli::Stdio) -> CommandResult {
     // A person reads it in the window of an IDE.
     log::install(None, LogFormat::Text);
     let definition = args.definition(&std::env::current_dir()?)?;
@@ -189,7 +189,7 @@ fn stdio(args: cli::Stdio) -> Done {
     done
 }
 
-fn serve(args: &cli::Serve) -> Done {
+fn serve(args: &cli::Serve) -> CommandResult {
     log::install(args.log, args.log_format);
     let (config, reading) = app::reload::ConfigReader::begin(args.source(Path::new("."))?)?;
     for warning in &config.warnings {

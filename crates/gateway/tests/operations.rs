@@ -1,15 +1,15 @@
 //! Metrics, health checks and logs of the gateway.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use http::Method;
 use serde_json::json;
 use stayput_testkit::mcp::send;
+use support::{Gateway, gone, mark, stdio};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use world::{Gateway, gone, mark, stdio};
 
 /// Parses the samples by name and labels. Checks the format on the way.
 fn samples(page: &str) -> BTreeMap<String, f64> {

@@ -45,7 +45,7 @@ pub(crate) struct Gateway {
     listener: Option<(TcpListener, Workers)>,
     socket: Option<Socket>,
     /// Clients on the Unix socket.
-    guests: Guests,
+    socket_clients: SocketClients,
     /// Reader of the configuration file. `None` if the configuration is not reloaded.
     reading: Option<ConfigReader>,
     stopping: watch::Sender<bool>,
@@ -94,17 +94,17 @@ pub(crate) enum ServeError {
 
 /// Counter of the clients on the Unix socket.
 #[derive(Clone, Default)]
-struct Guests(Arc<watch::Sender<usize>>);
+struct SocketClients(Arc<watch::Sender<usize>>);
 
-impl Guests {
+impl SocketClients {
     fn count(&self) -> usize {
         *self.0.borrow()
     }
 
     /// Counts a client until the guard is dropped.
-    fn enter(&self) -> Guest {
+    fn enter(&self) -> SocketClientGuard {
         self.0.send_modify(|count| *count += 1);
-        Guest(self.clone())
+        SocketClientGuard(self.clone())
     }
 
     /// Waits until all clients have disconnected, at most until `until`.
@@ -115,9 +115,9 @@ impl Guests {
 }
 
 /// Guard of one client on the Unix socket.
-struct Guest(Guests);
+struct SocketClientGuard(SocketClients);
 
-impl Drop for Guest {
+impl Drop for SocketClientGuard {
     fn drop(&mut self) {
         self.0.0.send_modify(|count| *count -= 1);
     }
@@ -151,10 +151,19 @@ impl Gateway {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
-        let (app, guests) = (Arc::new(app), Guests::default());
+        let (app, socket_clients) = (Arc::new(app), SocketClients::default());
         app.latest.set(app.clone());
         let reading = None;
-        Ok(Self { app, listener, socket, guests, reading, stopping, file, _holding: holding })
+        Ok(Self {
+            app,
+            listener,
+            socket,
+            socket_clients,
+            reading,
+            stopping,
+            file,
+            _holding: holding,
+        })
     }
 
     /// Reloads the configuration whenever it changes while the gateway runs.
@@ -207,7 +216,7 @@ impl Gateway {
         let Some(socket) = &self.socket else { return std::future::pending().await };
         loop {
             let stream = socket.accept().await;
-            let (app, guest) = (self.app.now(), self.guests.enter());
+            let (app, guest) = (self.app.now(), self.socket_clients.enter());
             let served = unix_socket::serve(app, stream, self.listener.is_some(), stopped.clone());
             Handle::current().spawn(async move {
                 served.await;
@@ -218,12 +227,12 @@ impl Gateway {
 
     /// Waits until there was no client on the socket and no session for as long as `grace`.
     pub(crate) fn idle(&self, grace: Duration) -> impl Future<Output = ()> + use<> {
-        let (app, guests) = (self.app.clone(), self.guests.clone());
+        let (app, socket_clients) = (self.app.clone(), self.socket_clients.clone());
         async move {
             let mut since = Instant::now();
             while since.elapsed() < grace {
                 tokio::time::sleep(Duration::from_millis(250)).await;
-                if guests.count() > 0 || app.sessions.count() > 0 {
+                if socket_clients.count() > 0 || app.sessions.count() > 0 {
                     since = Instant::now();
                 }
             }
@@ -261,7 +270,7 @@ impl Gateway {
         // Event streams end here. Answers are still written to their end.
         app.connections.stop_listening();
         acceptor.empty(end).await;
-        self.guests.leave(end).await;
+        self.socket_clients.leave(end).await;
         let _ = tick_task.await;
         let _ = app.sessions.flush().await;
         app.links.close(Duration::from_secs(10)).await;

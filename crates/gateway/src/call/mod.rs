@@ -70,7 +70,7 @@ impl From<ReplyText> for CallOutcome {
 }
 
 /// Result of the first step: the owner of the call, or an answer without a call.
-enum Identified {
+enum IdentifyOutcome {
     Owner(CallOwner, Option<RequestEdit>),
     Answered(ReplyText),
 }
@@ -98,11 +98,11 @@ pub(crate) async fn run(
     };
     let (identified, cookie) = identify(context, server, profile).await;
     let outcome = match identified {
-        Identified::Owner(owner, edit) => {
+        IdentifyOutcome::Owner(owner, edit) => {
             let span = owner.span();
             start(context, owner, (id, in_flight, era), edit).instrument(span).await
         }
-        Identified::Answered(text) => {
+        IdentifyOutcome::Answered(text) => {
             CallRecord::begin(context.app.watch.as_ref(), context.begun())
                 .came_to(CallEnd::NoSession);
             text.into()
@@ -119,9 +119,12 @@ async fn identify(
     context: &RequestContext<'_>,
     server: &Server,
     profile: Option<&Arc<Profile>>,
-) -> (Identified, Option<Box<HeaderValue>>) {
+) -> (IdentifyOutcome, Option<Box<HeaderValue>>) {
     if let Some(owner) = profile.and_then(|it| CallOwner::of_none(context, server, it)) {
-        return (Identified::Owner(owner, RequestEdit::without_meta_name(context.message)), None);
+        return (
+            IdentifyOutcome::Owner(owner, RequestEdit::without_meta_name(context.message)),
+            None,
+        );
     }
     let choice = identify::which(context).await;
     let cookie = match &choice {
@@ -132,10 +135,12 @@ async fn identify(
         SessionChoice::Answer(_) => cookie::line(context.app, None),
     };
     let identified = match choice {
-        SessionChoice::Answer(text) => Identified::Answered(ReplyText::of_era(context.era, text)),
+        SessionChoice::Answer(text) => {
+            IdentifyOutcome::Answered(ReplyText::of_era(context.era, text))
+        }
         SessionChoice::Session { session, origin, text, given, fleeting } => {
             let choice = (origin, given, fleeting);
-            Identified::Owner(CallOwner::of_session(context, server, session, choice), text)
+            IdentifyOutcome::Owner(CallOwner::of_session(context, server, session, choice), text)
         }
     };
     (identified, cookie.map(Box::new))

@@ -17,7 +17,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use self::{
     check::Check,
-    operate::{At, CallArgs, End, Filter, SessionsArgs, SessionsCommand},
+    operate::{CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand},
     stdio::Stdio,
 };
 #[cfg(test)]

@@ -42,7 +42,7 @@ async fn replace(
     let own = context.connection.filter(|connection| connection.default_session() == ended);
     if own.is_some() {
         let opened = app.open(&OpenOptions::new(context.owner.clone()), context.label()).await?;
-        identify::lead(app, context, &opened.session).await?;
+        identify::set_default_session(app, context, &opened.session).await?;
     }
     Ok(())
 }

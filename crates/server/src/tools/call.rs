@@ -20,7 +20,7 @@ use crate::{
     extract::session_extension,
     request::{
         RequestSession,
-        scope::{Scoped, run_in_scope},
+        scope::{RequestScope, run_in_scope},
     },
 };
 
@@ -42,11 +42,11 @@ pub(super) fn run<'s, S>(
     let span = tracing::debug_span!(parent: request_session.span(), "call", tool = &*context.name);
     // A synchronous tool runs inside this call.
     let call = span.in_scope(|| run_in_scope(&request_session, || inner(context)));
-    Box::pin(SessionCall(Scoped::in_span(request_session, span, call)))
+    Box::pin(SessionCall(RequestScope::in_span(request_session, span, call)))
 }
 
 /// Running tool call. Written by hand, because the result is large and nearly always passed on unchanged.
-struct SessionCall<'s>(Scoped<ToolFuture<'s>>);
+struct SessionCall<'s>(RequestScope<ToolFuture<'s>>);
 
 impl Future for SessionCall<'_> {
     type Output = Result<CallToolResponse, ErrorData>;

@@ -27,7 +27,7 @@ use crate::{
     config::command_server::{self, Definition},
     listen::{
         lines::Lines,
-        proxy_handshake::{FORM, ProxyHello},
+        proxy_handshake::{FORM, HandshakeRequest},
     },
 };
 
@@ -78,7 +78,7 @@ pub(crate) async fn run(
         let known = config.servers.iter().map(|it| it.server.name());
         command_server::choose(known, server.as_deref())?;
     }
-    let hello = ProxyHello {
+    let hello = HandshakeRequest {
         stayput: FORM,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: Handle::generate().expose().to_owned(),

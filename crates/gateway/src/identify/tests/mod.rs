@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Gateway in memory, with one server whose profile is known and which is never started.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) app: Arc<AppState>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) server: Server,
@@ -134,7 +134,7 @@ pub(crate) fn profile(tools: &Value) -> Profile {
     Profile::from_text(&text.to_string()).unwrap()
 }
 
-impl World {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         Self::with(Identify::default(), Handles::Auto).await
     }
