@@ -14,8 +14,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use support::{Gateway, mark, stdio, until};
 use tempfile::TempDir;
-use world::{Gateway, mark, stdio, until};
 
 /// Folder with the configuration of a gateway that has one server and never starts it.
 fn folder() -> TempDir {
