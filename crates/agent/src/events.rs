@@ -41,6 +41,22 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Emits the event to `tracing`, as a warning if state was lost.
+    pub(crate) fn trace(&self) {
+        match self {
+            Self::Linked { session, server, generation } => {
+                tracing::info!(%session, server, %generation, "session linked");
+            }
+            Self::Lost { session, server, generation, reason } => {
+                let server = server.as_deref();
+                tracing::warn!(%session, server, %generation, reason, "session lost its state");
+            }
+            Self::Ended { session } => tracing::info!(%session, "session ended"),
+        }
+    }
+}
+
 /// Subscription to events. A slow reader misses the oldest ones.
 #[derive(Debug)]
 pub struct Events(pub(crate) broadcast::Receiver<Event>);

@@ -51,7 +51,9 @@ impl Servers {
     /// # Errors
     /// [`ConfigError`] names the place, the problem and the remedy.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Document::load(path)?.read(|root| Self::read(root, &root.object()?))
+        let servers = Document::load(path)?.read(|root| Self::read(root, &root.object()?))?;
+        tracing::debug!(file = %path.display(), servers = servers.names.len(), "configuration read");
+        Ok(servers)
     }
 
     /// Reads the servers of a text as if it were the file `origin`.

@@ -440,6 +440,7 @@ impl Sessions {
     /// Queues the end of a session for the next sweep, once.
     fn report_end(&self, session: &Arc<Session>, reason: EndReason) {
         if let Some(last) = session.take_final_record() {
+            tracing::debug!(session = %session.id(), reason = reason.as_str(), "session ended");
             let ended = last.ended.or(Some(SessionEnd { at: self.clock.now(), reason }));
             self.backlog.add_ended(session, Record { ended, ..last });
         }

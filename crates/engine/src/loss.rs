@@ -74,6 +74,8 @@ impl Engine {
         server: &str,
         next: &NextState,
     ) -> Result<(), SessionOpenError> {
+        let generation = next.generation;
+        tracing::debug!(session = %session.id(), server, %generation, "loss acknowledged");
         let change = self.sessions.change(session, |record| {
             if let Some(shared) = &next.shared {
                 shared.note(record, server);

@@ -51,6 +51,10 @@ impl Engine {
         }
         // An unreadable attachment cannot be resumed, so the state behind it counts as lost.
         let is_unreadable = matches!(attachment, Some(Err(_)));
+        if is_unreadable {
+            let session = session.id();
+            tracing::warn!(%session, server = server.name(), "the stored attachment cannot be read; its state is lost");
+        }
         let generation = if is_unreadable { record.generation.next() } else { record.generation };
         let sink = RecordSink {
             sessions: self.sessions.clone(),

@@ -14,6 +14,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use support::{Gateway, mark, stdio, until};
 use tempfile::TempDir;
 
 /// Folder with the configuration of a gateway that has one server and never starts it.
@@ -118,4 +119,37 @@ fn unknown_level_is_refused_with_a_sentence() {
     assert_eq!(output.status.code(), Some(2));
     let said = log(&output);
     assert!(said.contains("the level is off, error, warn, info, debug or trace"), "{said}");
+}
+
+/// R028, R055: with `--log debug` a call is logged inside of its spans, which name session, server and tool, and
+/// `initialize` logs the session id. Handles, arguments and environment values do not appear.
+#[tokio::test]
+async fn debug_log_has_the_spans_of_a_call() {
+    let mark = mark("spans");
+    let mut server = stdio(&mark, &[]);
+    server["env"]["KEY"] = json!("s3cr3t-of-env");
+    let arguments = &["--log", "debug", "--log-format", "json"];
+    let servers = json!({ "test": server });
+    let gateway = Gateway::with_arguments(servers, json!({}), arguments).await;
+    let client = gateway.client("test").await;
+    client.call(&gateway, "echo", json!({ "fill": "s3cr3t-of-argument" })).await;
+    let events = |message: &str| -> Vec<Value> {
+        let log = gateway.log();
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|it| it["message"] == message).collect()
+    };
+    until("answer", || !events("answered").is_empty()).await;
+
+    let initialize = &events("initialize")[0];
+    assert_eq!((&initialize["server"], &initialize["level"]), (&json!("test"), &json!("DEBUG")));
+    let id = initialize["session"].as_str().unwrap();
+    let answered = events("answered");
+    let call = json!({ "name": "call", "method": "tools/call", "tool": "echo" });
+    let answered = answered.iter().find(|it| it["spans"][2] == call).unwrap();
+    assert_eq!(answered["spans"][0], json!({ "name": "session", "id": id }), "{answered}");
+    let link = json!({ "name": "link", "server": "test", "generation": "0", "era": "legacy" });
+    assert_eq!(answered["spans"][1], link, "{answered}");
+    assert!(!events("child started").is_empty());
+    let log = gateway.log();
+    assert!(!log.contains("s3cr3t") && !log.contains(&client.id), "{log}");
 }

@@ -176,7 +176,10 @@ impl Client {
         let (answer, request) = (self.once(order).await?, order.request);
         match redirect::next(request, answer.status, &answer.headers)? {
             None => Ok(answer.of(request)),
-            Some(next) => Box::pin(self.sent_on(order, next)).await,
+            Some(next) => {
+                tracing::debug!(status = answer.status.as_u16(), "redirect followed");
+                Box::pin(self.sent_on(order, next)).await
+            }
         }
     }
 

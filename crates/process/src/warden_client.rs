@@ -212,6 +212,7 @@ impl PendingRequests {
             table.closed = true;
             std::mem::take(&mut table.waiting)
         };
+        tracing::debug!(children = table.len(), reason, "the warden is gone");
         self.gone.send_replace(Some(reason));
         for child in table.into_values() {
             child.lifecycle.record_exit(ExitStatus::Unknown);

@@ -331,6 +331,7 @@ impl SessionRegistry {
     ) -> Result<ExpireOutcome, SessionOpenError> {
         if let Some(over) = self.write_end(record, reason, ExpectedRevision::unused(record)).await?
         {
+            tracing::debug!(session = %record.id, reason = reason.as_str(), "session expired");
             return Ok(ExpireOutcome::Ended(over));
         }
         Ok(match self.store.load(record.id).await? {

@@ -98,5 +98,6 @@ pub(crate) fn unavailable(
     store: &'static str,
     source: impl Into<Box<dyn Error + Send + Sync>>,
 ) -> StoreError {
+    tracing::debug!(store, "the store is away");
     StoreError::Unavailable { store, source: source.into() }
 }

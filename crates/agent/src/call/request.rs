@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use stayput_config::OnLoss;
 use stayput_upstream::{Answer, Call, CallError, CallOptions, Incoming, PooledLink};
 use stayput_wire::{Era, Raw, meta};
+use tracing::{Instrument as _, Span};
 
 use crate::{
     Error, Handlers, Hub,
@@ -88,7 +89,11 @@ impl Request {
     /// Returns the answer, and whether the request was repeated on a fresh state after a loss.
     pub(crate) async fn send(self) -> Result<(Answer, bool), Error> {
         let inner = self.hub.inner.clone();
-        inner.thread.in_runtime(self.perform()).await
+        let span = match &self.scope {
+            Ok(scope) => tracing::debug_span!("session", id = %scope.guard.id),
+            Err(_) => Span::none(),
+        };
+        inner.thread.in_runtime(self.perform().instrument(span)).await
     }
 
     async fn perform(mut self) -> Result<(Answer, bool), Error> {
@@ -121,12 +126,15 @@ impl Request {
         let handlers = scope.guard.handlers();
         let modern = link.initialize_result().era() == Era::Modern;
         let params = self.with_meta(params, modern.then_some(&*handlers));
-        let answer = self.exchange(&session_link, &link, &params, &handlers).await?;
+        let span = link.call_span(self.method, || self.tool.as_deref().map(Cow::from));
+        let exchange = self.exchange(&session_link, &link, &params, &handlers);
+        let answer = exchange.instrument(span.clone()).await?;
         if !modern || !is_input_required(&answer) {
             return self.check_protocol_error(answer);
         }
         // Boxed, because this rare case would otherwise enlarge the future of every request.
-        Box::pin(self.provide_input((&session_link, &link), &params, &handlers, answer)).await
+        let providing = self.provide_input((&session_link, &link), &params, &handlers, answer);
+        Box::pin(providing.instrument(span)).await
     }
 
     /// Answers the questions of a modern server and repeats the request, until it returns a result.

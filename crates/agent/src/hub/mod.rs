@@ -91,6 +91,7 @@ impl HubInner {
     }
 
     pub(crate) fn send_event(&self, event: Event) {
+        event.trace();
         // Fails if there is no subscriber, which is the usual case.
         let _ = self.events.send(event);
     }

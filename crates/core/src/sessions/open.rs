@@ -330,6 +330,7 @@ impl Sessions {
         record.holder = Some(lease);
         let session = self.insert_and_enter(record, &watch, reservation)?;
         pending.settle();
+        tracing::debug!(session = %session.id(), generation = %session.record().generation, "session revived");
         Ok(OpenedSession::existing(session))
     }
 
@@ -394,6 +395,7 @@ impl Sessions {
         }
         let session = self.insert_and_enter(record, &watch, reservation)?;
         pending.settle();
+        tracing::debug!(session = %session.id(), "session opened");
         Ok(OpenedSession::new(session))
     }
 
@@ -425,6 +427,7 @@ impl Sessions {
                     if let Some(session) = self.insert_claimed(record, &watch, None)? {
                         pending.settle();
                         self.report_superseded(&session).await?;
+                        tracing::debug!(session = %id, "session claimed from the store");
                         return Ok(session);
                     }
                 }

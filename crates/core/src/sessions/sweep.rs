@@ -61,6 +61,7 @@ impl Sessions {
                 Ok(LeaseRenewal::Renewed)
             }
             Err(StoreError::LeaseLost) => {
+                tracing::warn!(epoch = ?lease.epoch, "the lease was lost; its sessions are claimed again");
                 self.release_all();
                 let requested = self.clock.reading();
                 let lease = self.store.acquire_lease(&self.holder, ttl).await?;
@@ -68,7 +69,10 @@ impl Sessions {
                 self.set_validity(LeaseValidity::new(lease, requested, ttl));
                 Ok(LeaseRenewal::Replaced)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "the lease was not renewed");
+                Err(error)
+            }
         }
     }
 
@@ -103,6 +107,7 @@ impl Sessions {
                 Err(SessionOpenError::HeldElsewhere { .. }) => LostReason::Moved,
                 Err(_) => LostReason::Ended,
             };
+            tracing::debug!(session = %session.id(), ?reason, "session lost to another process");
             self.released.lose(&session, reason);
         }
     }

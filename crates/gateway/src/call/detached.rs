@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use stayput_upstream::Incoming;
+use tracing::Instrument as _;
 
 use super::follow::RunningCall;
 use crate::connections::{
@@ -22,7 +23,7 @@ pub(super) fn detach(
     let line = connection.line().cloned();
     let stream = line.unwrap_or_else(|| new_stream(&connection, Some(server), keep));
     let task = DetachedCall { running, connection, stream: stream.clone() };
-    tokio::runtime::Handle::current().spawn(task.run(first));
+    tokio::runtime::Handle::current().spawn(task.run(first).in_current_span());
     stream
 }
 

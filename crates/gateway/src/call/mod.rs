@@ -20,6 +20,7 @@ use http::{HeaderValue, Response, header};
 use stayput_core::Generation;
 use stayput_upstream::{Answer, Call, CallError, LossReason, PooledLink, Profile, Server};
 use stayput_wire::{Code, Message};
+use tracing::Instrument as _;
 
 use self::{call_stream::CallStream, era::CallEra, follow::CallFuture, owner::CallOwner};
 use crate::{
@@ -98,7 +99,8 @@ pub(crate) async fn run(
     let (identified, cookie) = identify(context, server, profile).await;
     let outcome = match identified {
         IdentifyOutcome::Owner(owner, edit) => {
-            start(context, owner, (id, in_flight, era), edit).await
+            let span = owner.span();
+            start(context, owner, (id, in_flight, era), edit).instrument(span).await
         }
         IdentifyOutcome::Answered(text) => {
             CallRecord::begin(context.app.watch.as_ref(), context.begun())
@@ -187,10 +189,11 @@ async fn start(
     let outgoing = edit.as_ref().map_or(context.message.text(), RequestEdit::text);
     let again = (owner.restarts() && depends_on_state(&method))
         .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
+    let span = link.call_span(&method, || context.begun().tool());
     let call = ClientCall { owner, link, era, in_flight, id, method, record, again, lost };
     match edit.as_ref().map(|edit| edit.message(context.message)) {
-        None => call.send(context.message, context.streams).await,
-        Some(Ok(edited)) => call.send(&edited, context.streams).await,
+        None => call.send(context.message, context.streams).instrument(span).await,
+        Some(Ok(edited)) => call.send(&edited, context.streams).instrument(span).await,
         // The text parsed before the session name was removed, so this does not happen.
         Some(Err(error)) => ReplyText::new(error.answer()).into(),
     }

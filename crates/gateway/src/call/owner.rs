@@ -7,6 +7,7 @@ use stayput_upstream::{
     ClientInfo, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, PooledLink, Profile, Server,
 };
 use stayput_wire::Era;
+use tracing::Span;
 
 use crate::{
     auth::call_limit::{CallPermit, LimitKey},
@@ -109,6 +110,16 @@ impl CallOwner {
         match &self.kind {
             OwnerKind::Session { session, .. } => Some(session),
             OwnerKind::Sessionless(_) => None,
+        }
+    }
+
+    /// Returns the span `session` of the call. Calls without a session have none.
+    pub(super) fn span(&self) -> Span {
+        match &self.kind {
+            OwnerKind::Session { session, .. } => {
+                tracing::debug_span!("session", id = %session.id())
+            }
+            OwnerKind::Sessionless(_) => Span::none(),
         }
     }
 

@@ -34,9 +34,9 @@ pub(crate) struct CallStart<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
-impl CallStart<'_> {
+impl<'a> CallStart<'a> {
     /// Returns the name of the tool, for `tools/call`.
-    fn tool(&self) -> Option<Cow<'_, str>> {
+    pub(crate) fn tool(&self) -> Option<Cow<'a, str>> {
         let call = self.message.method() == Some("tools/call");
         self.message.name().filter(|_| call)?.text()
     }

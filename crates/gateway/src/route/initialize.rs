@@ -149,6 +149,10 @@ async fn open(
     if !is_new {
         app.sessions.connect(&session, &handle, &connection.to_bytes()).await?;
     }
+    let protocol = connection.version.as_str();
+    tracing::debug!(
+        session = %session.id(), server = target.label(), protocol, is_new, "initialize"
+    );
     app.connections.insert(Arc::new(connection));
     unclaimed.claim();
     Ok((handle, initialize_result))

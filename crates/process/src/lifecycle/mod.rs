@@ -107,6 +107,7 @@ impl Lifecycle {
     /// Records the leader of the running child and adds the child to the registry.
     pub(crate) fn set_running(self: &Arc<Self>, leader: ProcessRef) {
         let _ = self.leader.set(leader);
+        tracing::debug!(pid = leader.pid, "child started");
         self.registry.add(self);
     }
 
@@ -246,6 +247,8 @@ impl Lifecycle {
     fn finish(&self, how: EndedBy, reaped: ReapResult) {
         // Removed before the waiters are woken: they may count the live children at once.
         self.registry.remove(self.number);
+        let (pid, leftovers) = (self.pid(), reaped.leftovers);
+        tracing::debug!(pid, status = %reaped.exited, ended_by = ?how, leftovers, "child ended");
         self.change(|state| {
             let exited = *state.exited.get_or_insert(reaped.exited);
             state.ended.get_or_insert(EndReport { exited, how, leftovers: reaped.leftovers });

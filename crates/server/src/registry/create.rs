@@ -67,6 +67,7 @@ impl SessionRegistry {
         body: Vec<u8>,
     ) -> Result<(), SessionOpenError> {
         let created = self.create(owner, true).await?;
+        tracing::info!(session = %created.session().id(), "initialize");
         self.attach_connection(hash, &created, body).await
     }
 
@@ -167,6 +168,7 @@ impl SessionRegistry {
                 record.generation = generation;
                 let mut guard = SessionGuard::new(self, self.cache.insert(record, key), true);
                 guard.is_new = true;
+                tracing::debug!(session = %guard.session().id(), "session opened");
                 Ok(guard)
             }
             Err(error) => {

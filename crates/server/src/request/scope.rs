@@ -9,6 +9,7 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
+use tracing::Span;
 
 use super::RequestSession;
 
@@ -37,17 +38,29 @@ pub(crate) fn run_in_scope<T>(
 }
 
 pin_project! {
-    /// Future that runs for a request. Smaller than `tokio::task_local!`, because every request passes through it.
+    /// Future that runs for a request, in its span. Smaller than `tokio::task_local!`, because every request passes through it.
     pub(crate) struct RequestScope<F> {
         request_session: Option<Arc<RequestSession>>,
+        span: Span,
         #[pin]
         work: F,
     }
 }
 
 impl<F> RequestScope<F> {
+    /// Runs the work in the span of the session.
     pub(crate) fn new(request_session: Arc<RequestSession>, work: F) -> Self {
-        Self { request_session: Some(request_session), work }
+        let span = request_session.span().clone();
+        Self::in_span(request_session, span, work)
+    }
+
+    /// Runs the work in a span of its own.
+    pub(crate) fn in_span(request_session: Arc<RequestSession>, span: Span, work: F) -> Self {
+        Self { request_session: Some(request_session), span, work }
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     pub(crate) fn request_session(&self) -> Option<&Arc<RequestSession>> {
@@ -66,6 +79,7 @@ impl<F: Future> Future for RequestScope<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let _guard = ScopeGuard::enter(this.request_session);
+        let _entered = this.span.enter();
         this.work.poll(cx)
     }
 }

@@ -8,6 +8,7 @@ use std::{
 use http::HeaderValue;
 use stayput_core::{Agent, Handle, HandleHash, Key, Owner, SessionId, SessionOpenError};
 use tokio::sync::OnceCell;
+use tracing::Span;
 
 use super::RequestKind;
 use crate::{
@@ -26,6 +27,8 @@ pub(crate) struct RequestSession {
     minted: OnceLock<Handle>,
     /// Session whose loss the response reports.
     reported_loss: Mutex<Option<SessionId>>,
+    /// Span `session`. Its field `id` is set when the session is opened.
+    span: Span,
 }
 
 /// Parsed request.
@@ -56,7 +59,13 @@ impl RequestSession {
             opened: OnceCell::new(),
             minted: OnceLock::new(),
             reported_loss: Mutex::default(),
+            span: tracing::debug_span!("session", id = tracing::field::Empty),
         })
+    }
+
+    /// Returns the span of the session.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     pub(crate) fn sessions(&self) -> &ServerSessions {
@@ -138,6 +147,7 @@ impl RequestSession {
     async fn open(&self) -> Result<SessionGuard, Error> {
         self.sessions.start_sweeper();
         let guard = self.find().await?;
+        self.span.record("id", tracing::field::display(guard.session().id()));
         if guard.session().record().unacknowledged_loss().is_none() {
             return Ok(guard);
         }

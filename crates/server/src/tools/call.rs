@@ -39,9 +39,10 @@ pub(super) fn run<'s, S>(
     else {
         return inner(context);
     };
+    let span = tracing::debug_span!(parent: request_session.span(), "call", tool = &*context.name);
     // A synchronous tool runs inside this call.
-    let call = run_in_scope(&request_session, || inner(context));
-    Box::pin(SessionCall(RequestScope::new(request_session, call)))
+    let call = span.in_scope(|| run_in_scope(&request_session, || inner(context)));
+    Box::pin(SessionCall(RequestScope::in_span(request_session, span, call)))
 }
 
 /// Running tool call. Written by hand, because the result is large and nearly always passed on unchanged.
@@ -52,6 +53,10 @@ impl Future for SessionCall<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = Pin::new(&mut self.0).poll(cx);
+        if let Poll::Ready(result) = &polled {
+            let is_ok = result.is_ok();
+            self.0.span().in_scope(|| tracing::debug!(is_ok, "answered"));
+        }
         match (&polled, self.0.request_session()) {
             (Poll::Ready(result), Some(request_session))
                 if result.is_err() || request_session.minted_handle().is_some() =>

@@ -42,7 +42,10 @@ impl Call {
         {
             next = self.pending_call.inbox.poll_next(cx);
         }
-        self.answered |= matches!(next, Poll::Ready(Some(Incoming::Answer(_))));
+        if let Poll::Ready(Some(Incoming::Answer(end))) = &next {
+            self.answered = true;
+            trace_end(end);
+        }
         next
     }
 
@@ -74,6 +77,19 @@ impl Call {
     #[must_use]
     pub fn missed_logs(&self) -> u64 {
         self.pending_call.inbox.dropped()
+    }
+}
+
+/// Emits the end of a call. The message of an error is left out, because a server may repeat arguments in it.
+fn trace_end(end: &Result<Answer, CallError>) {
+    match end {
+        Ok(answer) => match answer.code() {
+            None => tracing::debug!("answered"),
+            Some(code) => tracing::debug!(code = code.0, "answered with an error"),
+        },
+        Err(error) => {
+            tracing::debug!(error = error.brief(), delivery = ?error.delivery(), "no answer");
+        }
     }
 }
 

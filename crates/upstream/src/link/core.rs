@@ -324,6 +324,7 @@ impl Core {
             }
             pending.drain()
         };
+        self.trace_loss(&loss, failed.len());
         self.leave();
         self.over.raise();
         for pending_call in failed {
@@ -347,6 +348,7 @@ impl Core {
         self.over.raise();
         self.end_listeners(&loss);
         if first {
+            self.trace_loss(&loss, 0);
             self.carrier.on_session_unknown(self);
         }
         loss
@@ -359,6 +361,12 @@ impl Core {
             pending_call.inbox.end(Err(error.clone()));
             pending_call.stop_driver();
         }
+    }
+
+    /// Emits the end of the link. The detail is the end of the child's stderr, without configured secrets.
+    fn trace_loss(&self, loss: &Loss, calls: usize) {
+        let (server, reason) = (self.server.name(), loss.reason().as_str());
+        tracing::debug!(server, reason, calls, detail = loss.detail(), "link ended: {loss}");
     }
 
     fn end_listeners(&self, loss: &Arc<Loss>) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stayput_core::{Generation, Owner, SessionId};
 use stayput_http::Worker;
 use stayput_wire::Era;
+use tracing::Instrument as _;
 
 use super::{LinkOpenOptions, Links, PooledLink};
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     },
     pool::{
         pool_entry::{EntryStep, PoolEntry},
-        pooled_link::PinGuard,
+        pooled_link::{PinGuard, era_name},
         profiles::ProfileRequest,
     },
     server::link_key::{LinkKeyRef, ScopeRef},
@@ -192,16 +193,23 @@ impl OpenAttempt {
     fn start(self) {
         let (entry, attempt) = (self.entry.clone(), self.attempt);
         let runtime = Worker::runtime_or(&self.links.0.opener.runtime);
-        let task = runtime.spawn(self.run());
+        let task = runtime.spawn(self.run().in_current_span());
         entry.opening(attempt, task.abort_handle());
     }
 
     async fn run(self) {
+        let (server, session) = (self.server.name(), self.entry.key.scope().session());
+        let session = session.map(tracing::field::display);
         match self.open().await {
             Ok((link, attachment, loss)) => {
+                let (generation, era) = (attachment.generation, era_name(&link));
+                tracing::debug!(server, session, %generation, era, "link opened");
                 self.entry.opened(self.attempt, link, &attachment, loss);
             }
-            Err(error) => self.entry.failed(self.attempt, error),
+            Err(error) => {
+                tracing::debug!(server, session, error = error.brief(), "link not opened");
+                self.entry.failed(self.attempt, error);
+            }
         }
     }
 

@@ -1,12 +1,15 @@
 //! Guard of a live link, and a weak hint to its pool entry.
 
 use std::{
+    borrow::Cow,
     fmt,
     ops::Deref,
     sync::{Arc, Weak},
 };
 
 use stayput_core::Generation;
+use stayput_wire::Era;
+use tracing::{Level, Span};
 
 use crate::{Link, LinkKey, Loss, Server, pool::pool_entry::PoolEntry};
 
@@ -91,6 +94,27 @@ impl PooledLink {
     #[must_use]
     pub fn key(&self) -> &LinkKey {
         &self.pin.key
+    }
+
+    /// Span `call` of a call on this link, inside of a span `link`. Both have names only. If no subscriber listens to
+    /// them, this costs one comparison.
+    #[must_use]
+    pub fn call_span<'a>(&self, method: &str, tool: impl FnOnce() -> Option<Cow<'a, str>>) -> Span {
+        if !tracing::enabled!(Level::DEBUG) {
+            return Span::none();
+        }
+        let (server, generation, era) =
+            (self.key().server(), self.generation, era_name(&self.link));
+        let link = tracing::debug_span!("link", server, %generation, era);
+        tracing::debug_span!(parent: &link, "call", method, tool = tool().as_deref())
+    }
+}
+
+/// Returns the name of the era of a link, as it is in the documentation.
+pub(super) fn era_name(link: &Link) -> &'static str {
+    match link.initialize_result().era() {
+        Era::Legacy => "legacy",
+        Era::Modern => "modern",
     }
 }
 
