@@ -30,7 +30,7 @@ fn errors(output: &Output) -> String {
 }
 
 /// Checks these servers, and returns the findings of each by its name.
-fn check(servers: &Value) -> impl Fn(&str) -> String {
+fn check(servers: &Value) -> impl Fn(&str) -> String + use<> {
     let folder = TempDir::new().unwrap();
     let config = json!({ "mcpServers": servers }).to_string();
     std::fs::write(folder.path().join("mcp.json"), config).unwrap();
