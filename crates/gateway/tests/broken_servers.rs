@@ -88,7 +88,7 @@ fn only_broken_servers_refuse_the_start() {
     assert!(errors(&output).contains("mcpServers.bad.comand: unknown key"), "{}", errors(&output));
 }
 
-/// Whoever writes `auth` at the top level believes that authentication is on.
+/// A user who writes `auth` at the top level believes that authentication is on.
 #[test]
 fn settings_at_the_top_level_refuse_the_start() {
     for key in ["auth", "listen", "expiry"] {

@@ -203,7 +203,7 @@ fn invalid_auth_is_reported() {
         (json!({}), "nobody could come in"),
         (json!({ "tokens": { "ann": "secret" } }), "a hash of a token"),
         (json!({ "tokens": { "ann": hash, "bob": hash } }), "also somebody else's"),
-        (json!({ "tokens_file": "none" }), "cannot be read"),
+        (json!({ "tokens_file": "none" }), "does not exist"),
         (json!({ "jwt": { "issuer": "https://id.example.com" } }), "\"audience\""),
         (json!({ "jwt": { "issuer": "http://id.example.com", "audience": "x" } }), "https"),
         (json!({ "jwt": { "isuer": "https://id.example.com" } }), "\"issuer\""),

@@ -259,14 +259,16 @@ async fn unfinished_handshake_is_closed() {
         let _ = read.expect("the connection stays open");
         assert!(!answer.starts_with(b"HTTP/"), "{answer:?}");
     }
-    // Over the limit of sockets a client is disconnected without plain text.
+    open.expect_health();
+    // At the limit of sockets the idle connection makes room. Beside unfinished handshakes a client is disconnected
+    // without plain text.
     let _silent = TcpStream::connect(address(&gateway)).await.unwrap();
+    let _second = TcpStream::connect(address(&gateway)).await.unwrap();
     let mut third = TcpStream::connect(address(&gateway)).await.unwrap();
     let mut answer = Vec::new();
     let read = tokio::time::timeout(LONG, third.read_to_end(&mut answer)).await;
     let _ = read.expect("the connection stays open");
     assert!(answer.is_empty(), "{answer:?}");
-    open.expect_health();
     assert!(!gateway.log().contains("handshake"), "{}", gateway.log());
 }
 

@@ -83,5 +83,5 @@ fn config_error_names_file_line_and_key() {
         assert!(message.contains("mcp.json") && message.contains(expected), "{message}");
     }
     let error = Hub::from_config("/no/such/file.json").unwrap_err().to_string();
-    assert!(error.starts_with("/no/such/file.json: the file cannot be read"), "{error}");
+    assert!(error.starts_with("/no/such/file.json: the file does not exist"), "{error}");
 }

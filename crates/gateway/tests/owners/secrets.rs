@@ -19,15 +19,15 @@ use super::{
 /// Prefix of every secret in these tests. `scripts/secrets` searches all output of gateways for it.
 const SECRET: &str = "s3cr3t-";
 
-/// Returns the error of `stayput serve` for an invalid configuration.
-fn refused(config: &Value, arguments: &[&str]) -> String {
+/// Returns the error of a command of the program for an invalid configuration.
+fn refused(command: &str, config: &Value, arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stayput.json");
     std::fs::write(&file, config.to_string()).unwrap();
-    let mut command = Command::new("timeout");
-    command.args(["60", env!("CARGO_BIN_EXE_stayput"), "serve", "--config"]).arg(file);
-    command.args(arguments).env("XDG_DATA_HOME", folder.path());
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    let mut program = Command::new("timeout");
+    program.args(["60", env!("CARGO_BIN_EXE_stayput"), command, "--config"]).arg(file);
+    program.args(arguments).env("XDG_DATA_HOME", folder.path());
+    let Output { status, stdout, stderr } = program.output().unwrap();
     assert!(!status.success(), "{config}");
     format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
 }
@@ -57,11 +57,12 @@ fn refusals() -> Vec<String> {
         (json!({}), &["--store", "postgres://ann:s3cr3t-pw@127.0.0.1:9/db"]),
     ];
     for (stayput, arguments) in cases {
-        let server = json!({ "url": away, "headers": { "X": format!("{SECRET}header") } });
         let fine = json!({ "command": "x", "env": { "A": format!("{SECRET}env") } });
-        told.push(refused(&json!({ "mcpServers": { "a": fine }, "stayput": stayput }), arguments));
-        told.push(refused(&json!({ "mcpServers": { "a": server, "b": 1 } }), arguments));
+        let config = json!({ "mcpServers": { "a": fine }, "stayput": stayput });
+        told.push(refused("serve", &config, arguments));
     }
+    let server = json!({ "url": away, "headers": { "X": format!("{SECRET}header") } });
+    told.push(refused("check", &json!({ "mcpServers": { "a": server, "b": 1 } }), &[]));
     told
 }
 

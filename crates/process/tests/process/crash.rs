@@ -54,7 +54,7 @@ fn the_victim() {
 async fn nothing_outlives_a_kill(way: Way) {
     let token = token();
     let mut victim = Command::new(std::env::current_exe().unwrap());
-    victim.args(["--exact", "dying::the_victim", "--nocapture"]).env("VICTIM", &*token);
+    victim.args(["--exact", "crash::the_victim", "--nocapture"]).env("VICTIM", &*token);
     if way == Way::Wardened {
         victim.env("VICTIM_WARDENED", "1");
     }

@@ -62,8 +62,10 @@ fn the_counter() {
 fn count(way: Way) {
     let me = std::env::current_exe().unwrap();
     let mut counter = Command::new(me);
-    counter.args(["--exact", "leaking::the_counter", "--nocapture", "--test-threads=1"]);
-    assert!(counter.env("COUNTER", format!("{way:?}")).status().unwrap().success());
+    counter.args(["--exact", "leaks::the_counter", "--nocapture", "--test-threads=1"]);
+    let output = counter.env("COUNTER", format!("{way:?}")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]
