@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
-use stayput::{EraChoice, Http, Hub, Options, Session, Stdio, Transport};
+use stayput::{EraChoice, Http, Hub, Options, Session, Stdio, TransportConfig};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
@@ -43,7 +43,7 @@ fn over_http(runtime: &Runtime) {
     compare(runtime, "HTTP", &hub, sdk, each);
 }
 
-fn hub(transport: impl Into<Transport>) -> Hub {
+fn hub(transport: impl Into<TransportConfig>) -> Hub {
     let options = Options { era: EraChoice::Legacy, ..Options::default() };
     Hub::builder().server_with("bench", transport, options).build().unwrap()
 }

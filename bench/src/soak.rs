@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use stayput_testkit::processes::{descendants, memory, own_open_files};
-use stayput_upstream::{Asking, CallOptions, Links, PooledLink, Server};
+use stayput_upstream::{CallOptions, LinkOpenOptions, Links, PooledLink, Server};
 use tokio::{runtime::Handle, time::timeout};
 
 use crate::{
@@ -210,7 +210,7 @@ impl Life<'_> {
     async fn live(&self) {
         let place = ours::place();
         count(&self.told.links);
-        let asking = Asking::default();
+        let asking = LinkOpenOptions::default();
         let opening = self.links.open(self.server, &place, &asking);
         if chance(6) {
             // The opener is dropped at a random moment.

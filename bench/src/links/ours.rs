@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_process::{Processes, WardenCommand};
 use stayput_upstream::{
-    Asking, CallOptions, EraChoice, Folders, Http, Isolation, Limits, Link, LinkOwner,
-    LinkSettings, Links, Options, PerOwner, PooledLink, Server, Stdio, Transport, Warm,
+    CallOptions, EraChoice, Http, Isolation, Limits, Link, LinkOpenOptions, LinkOwner,
+    LinkSettings, Links, Options, PerOwner, PooledLink, Server, SessionDirs, SpareOptions, Stdio,
+    TransportConfig,
 };
 use tokio::runtime::Handle;
 
@@ -35,7 +36,7 @@ pub(crate) fn links(host: Host) -> Links {
     let most = 100_000;
     let per_owner = PerOwner { processes: most, links: most };
     let limits = Limits { processes: most, links: most, per_owner, ..Limits::default() };
-    let settings = LinkSettings::new(processes, Folders::temporary().unwrap());
+    let settings = LinkSettings::new(processes, SessionDirs::temporary().unwrap());
     Links::new(LinkSettings { limits, ..settings }, runtime)
 }
 
@@ -46,16 +47,16 @@ pub(crate) async fn close(links: &Links) {
 
 /// Counter as a child process.
 pub(crate) fn over_stdio(warm: usize) -> Server {
-    let warm = Warm { count: warm, ..Warm::default() };
+    let warm = SpareOptions { count: warm, ..SpareOptions::default() };
     server(Stdio::new(counter()), warm)
 }
 
 /// Counter at `url`.
 pub(crate) fn over_http(url: &str) -> Server {
-    server(Http::new(url), Warm::default())
+    server(Http::new(url), SpareOptions::default())
 }
 
-fn server(transport: impl Into<Transport>, warm: Warm) -> Server {
+fn server(transport: impl Into<TransportConfig>, warm: SpareOptions) -> Server {
     let isolation = Some(Isolation::PerSession);
     let options = Options { era: EraChoice::Legacy, isolation, warm, ..Options::default() };
     Server::with("bench", transport, options).unwrap()
@@ -68,7 +69,7 @@ pub(crate) fn place() -> LinkOwner {
 }
 
 pub(crate) async fn open(links: &Links, server: &Server) -> PooledLink {
-    links.open(server, &place(), &Asking::default()).await.unwrap()
+    links.open(server, &place(), &LinkOpenOptions::default()).await.unwrap()
 }
 
 /// Makes one call. The caller owns the result.

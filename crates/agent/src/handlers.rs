@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, future::Future, pin::Pin, sync::Arc};
 
 use serde_json::Value;
-use stayput_upstream::{Declares, Hello, Incoming, Link, Listener, ServerRequest};
+use stayput_upstream::{ClientCapabilities, ClientInfo, Incoming, Link, Listener, ServerRequest};
 use stayput_wire::{Code, Message};
 
 type HandlerFuture = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
@@ -71,11 +71,11 @@ impl Handlers {
 
     /// Whether there is any handler.
     pub(crate) fn is_some(&self) -> bool {
-        self.declares() != Declares::default()
+        self.capabilities() != ClientCapabilities::default()
     }
 
-    pub(crate) fn declares(&self) -> Declares {
-        Declares {
+    pub(crate) fn capabilities(&self) -> ClientCapabilities {
+        ClientCapabilities {
             roots: self.roots.is_some(),
             sampling: self.sampling.is_some(),
             elicitation: self.elicitation.is_some(),
@@ -83,7 +83,7 @@ impl Handlers {
     }
 
     /// Client capabilities, as JSON.
-    pub(crate) fn capabilities(&self) -> String {
+    pub(crate) fn capabilities_json(&self) -> String {
         let all = [
             ("elicitation", self.elicitation.is_some()),
             ("roots", self.roots.is_some()),
@@ -94,12 +94,12 @@ impl Handlers {
         format!("{{{}}}", has.join(","))
     }
 
-    pub(crate) fn hello(&self) -> Hello {
-        let usual = Hello::default();
+    pub(crate) fn client_info(&self) -> ClientInfo {
+        let usual = ClientInfo::default();
         if !self.is_some() {
             return usual;
         }
-        Hello::new(usual.info(), &self.capabilities()).unwrap_or(usual)
+        ClientInfo::new(usual.info(), &self.capabilities_json()).unwrap_or(usual)
     }
 
     fn get(&self, method: &str) -> Option<&Handler> {
@@ -146,7 +146,7 @@ impl Handlers {
         self: Arc<Self>,
         link: &Link,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let listener = link.listener(self.declares());
+        let listener = link.listener(self.capabilities());
         async move {
             let Some(mut listener): Option<Listener> = listener else { return };
             // Requests are answered one after the other.
@@ -178,7 +178,7 @@ where
 
 impl fmt::Debug for Handlers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handlers({:?})", self.declares())
+        write!(f, "Handlers({:?})", self.capabilities())
     }
 }
 
@@ -188,11 +188,11 @@ mod tests {
 
     #[test]
     fn capabilities_follow_the_handlers() {
-        assert_eq!(Handlers::default().hello().capabilities(), "{}");
+        assert_eq!(Handlers::default().client_info().capabilities_json(), "{}");
         let some = Handlers::default().roots(async |_| Err("no".to_owned()));
-        assert_eq!(some.hello().capabilities(), r#"{"roots":{}}"#);
-        assert_eq!(some.hello().declares(), some.declares());
+        assert_eq!(some.client_info().capabilities_json(), r#"{"roots":{}}"#);
+        assert_eq!(some.client_info().capabilities_json(), some.capabilities_json());
         let more = Handlers::default().sampling(async |_| Err("no".to_owned())).or(&some);
-        assert_eq!(more.capabilities(), r#"{"roots":{},"sampling":{}}"#);
+        assert_eq!(more.capabilities_json(), r#"{"roots":{},"sampling":{}}"#);
     }
 }

@@ -1,6 +1,6 @@
 //! Options of one server: `stayput` in its entry.
 
-use stayput_upstream::{EraChoice, Grace, Isolation, Options, Timeouts, Warm};
+use stayput_upstream::{EraChoice, Grace, Isolation, Options, SpareOptions, Timeouts};
 
 use crate::{
     claim_filter::ClaimFilter,
@@ -108,13 +108,13 @@ fn grace(value: &ConfigValue<'_>) -> ReadResult<Grace> {
     Ok(Grace { quit: span, term: span })
 }
 
-fn warm(value: &ConfigValue<'_>) -> ReadResult<Warm> {
-    let defaults = Warm::default();
+fn warm(value: &ConfigValue<'_>) -> ReadResult<SpareOptions> {
+    let defaults = SpareOptions::default();
     if !value.is_object() {
-        return Ok(Warm { count: value.count()?, ..defaults });
+        return Ok(SpareOptions { count: value.count()?, ..defaults });
     }
     let object = value.object_with_keys(keys::WARM)?;
-    Ok(Warm {
+    Ok(SpareOptions {
         count: object.read("count", ConfigValue::count)?.unwrap_or(defaults.count),
         max_age: object.read("max_age", ConfigValue::duration)?.unwrap_or(defaults.max_age),
     })

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stayput_upstream::{Http, Stdio, Transport, misspelt};
+use stayput_upstream::{Http, Stdio, TransportConfig, misspelt};
 
 use crate::{
     env_file,
@@ -49,20 +49,20 @@ pub(crate) fn transport(
     member: &Member<'_>,
     object: &ConfigObject<'_>,
     inherit: &[String],
-) -> ReadResult<Option<Transport>> {
+) -> ReadResult<Option<TransportConfig>> {
     // Values that were filled in before belong to other servers.
     let environment = member.value.context.environment;
     environment.take_filled();
     let transport = match kind(member, object)? {
-        TransportKind::Stdio => process(member, object, inherit)?.map(Transport::Stdio),
-        TransportKind::Http => Some(Transport::Http(http(member, object)?)),
-        TransportKind::Sse => Some(Transport::Sse(http(member, object)?)),
+        TransportKind::Stdio => process(member, object, inherit)?.map(TransportConfig::Stdio),
+        TransportKind::Http => Some(TransportConfig::Http(http(member, object)?)),
+        TransportKind::Sse => Some(TransportConfig::Sse(http(member, object)?)),
     };
     let filled = environment.take_filled().into_iter();
     Ok(transport.map(|transport| match transport {
-        Transport::Stdio(stdio) => Transport::Stdio(filled.fold(stdio, Stdio::secret)),
-        Transport::Http(http) => Transport::Http(filled.fold(http, Http::secret)),
-        Transport::Sse(http) => Transport::Sse(filled.fold(http, Http::secret)),
+        TransportConfig::Stdio(stdio) => TransportConfig::Stdio(filled.fold(stdio, Stdio::secret)),
+        TransportConfig::Http(http) => TransportConfig::Http(filled.fold(http, Http::secret)),
+        TransportConfig::Sse(http) => TransportConfig::Sse(filled.fold(http, Http::secret)),
     }))
 }
 

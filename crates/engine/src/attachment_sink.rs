@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use stayput_core::{Session, Sessions};
-use stayput_upstream::{Attachment, AttachmentSink, KeepError, SealKey};
+use stayput_upstream::{Attachment, AttachmentSink, AttachmentStoreError, SealKey};
 
 /// Attachment of one session's link to one server.
 pub(crate) struct RecordSink {
@@ -16,7 +16,7 @@ pub(crate) struct RecordSink {
 
 #[async_trait]
 impl AttachmentSink for RecordSink {
-    async fn load(&self) -> Result<Option<Attachment>, KeepError> {
+    async fn load(&self) -> Result<Option<Attachment>, AttachmentStoreError> {
         let record = self.session.record();
         let Some(sealed) = record.attachments.get(&self.server) else { return Ok(None) };
         // An attachment that was sealed with an unknown key counts as absent: the server's session cannot be
@@ -31,8 +31,8 @@ impl AttachmentSink for RecordSink {
         Ok(attachment)
     }
 
-    async fn save(&self, attachment: &Attachment) -> Result<(), KeepError> {
-        let failed = |error: &dyn fmt::Display| KeepError::new(error.to_string());
+    async fn save(&self, attachment: &Attachment) -> Result<(), AttachmentStoreError> {
+        let failed = |error: &dyn fmt::Display| AttachmentStoreError::new(error.to_string());
         let sealed = attachment.seal(&self.seal).map_err(|error| failed(&error))?;
         let change = self
             .sessions

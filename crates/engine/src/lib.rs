@@ -17,7 +17,7 @@
 //! use stayput_engine::Engine;
 //! use stayput_process::Processes;
 //! use stayput_upstream::{
-//!     CallOptions, Folders, Hello, LinkOwner, LinkSettings, Links, SealKey, Server, Stdio,
+//!     CallOptions, SessionDirs, ClientInfo, LinkOwner, LinkSettings, Links, SealKey, Server, Stdio,
 //! };
 //! use tokio::runtime::Handle;
 //!
@@ -28,14 +28,14 @@
 //! let store = Arc::new(MemoryStore::new(clock.clone()));
 //! let sessions = Sessions::start(store, clock, Holder::unreachable(), Settings::default()).await?;
 //! let processes = Processes::local(Handle::current());
-//! let links = Links::new(LinkSettings::new(processes, Folders::temporary()?), Handle::current());
+//! let links = Links::new(LinkSettings::new(processes, SessionDirs::temporary()?), Handle::current());
 //! let engine = Engine::new(Arc::new(sessions), links, SealKey::generate()?, "process 1");
 //!
 //! let counter = Server::new("counter", Stdio::new(command).args(["stdio"]))?;
 //! let options = OpenOptions::with_key(Owner::local(), Agent::none(), Key::named("chat-42")?);
 //! let session = engine.sessions().open(&options).await?.session;
 //! let link_owner = LinkOwner::new(Owner::local(), session.id());
-//! let client = Hello::named("example", "1.0");
+//! let client = ClientInfo::named("example", "1.0");
 //! let link = engine.open_link((session.session(), &link_owner), &counter, client).await?;
 //! let count = link.call("tools/call", Some(r#"{"name":"count"}"#), CallOptions::default());
 //! assert!(count.await?.answer().await?.result().is_some());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stayput_core::{Generation, Session, SessionOpenError};
-use stayput_upstream::{PooledLink, Shared};
+use stayput_upstream::{PooledLink, SharedStateId};
 
 use crate::Engine;
 
@@ -13,7 +13,7 @@ pub struct NextState {
     /// Generation of that state, as the session counts it.
     pub generation: Generation,
     /// State of a link that several sessions share.
-    shared: Option<Shared>,
+    shared: Option<SharedStateId>,
 }
 
 impl NextState {
@@ -38,7 +38,7 @@ impl Engine {
         server: &str,
         link: &PooledLink,
     ) -> Result<Option<Generation>, SessionOpenError> {
-        let Some(state) = Shared::now(&self.incarnation, link) else { return Ok(None) };
+        let Some(state) = SharedStateId::now(&self.incarnation, link) else { return Ok(None) };
         if let Some(generation) = state.seen_by(&session.record(), server) {
             return Ok(Some(generation));
         }
@@ -55,7 +55,7 @@ impl Engine {
         server: &str,
         link: &PooledLink,
     ) -> NextState {
-        let Some(shared) = Shared::next(&self.incarnation, link) else {
+        let Some(shared) = SharedStateId::next(&self.incarnation, link) else {
             return NextState::own(link.generation().next());
         };
         let record = session.record();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use stayput_core::Session;
 use stayput_upstream::{
-    Asking, Attachment, Hello, Isolation, LinkOpenError, LinkOwner, PooledLink, Server,
+    Attachment, ClientInfo, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, PooledLink,
+    Server,
 };
 
 use crate::{Engine, attachment_sink::RecordSink};
@@ -19,7 +20,7 @@ impl Engine {
         &self,
         (session, link_owner): (&Arc<Session>, &LinkOwner),
         server: &Server,
-        client: Hello,
+        client: ClientInfo,
     ) -> Result<PooledLink, Arc<LinkOpenError>> {
         let asking = self.link_options(session, link_owner, server, client).await?;
         self.links.open(server, link_owner, &asking).await
@@ -30,23 +31,23 @@ impl Engine {
         session: &Arc<Session>,
         link_owner: &LinkOwner,
         server: &Server,
-        hello: Hello,
-    ) -> Result<Asking, Arc<LinkOpenError>> {
+        client_info: ClientInfo,
+    ) -> Result<LinkOpenOptions, Arc<LinkOpenError>> {
         let record = session.record();
         let attachment = record.attachments.get(server.name());
         let attachment = attachment.map(|sealed| Attachment::open(sealed, &self.seal));
         // The stored attachment names the protocol, so the server need not be asked.
-        let way = match &attachment {
-            Some(Ok(attachment)) => attachment.way,
-            _ => self.links.way(server, link_owner).await?,
+        let protocol = match &attachment {
+            Some(Ok(attachment)) => attachment.protocol,
+            _ => self.links.protocol(server, link_owner).await?,
         };
-        if server.isolation(way.era()) != Isolation::PerSession {
+        if server.isolation(protocol.era()) != Isolation::PerSession {
             // The link belongs to several sessions, so it is stored in none of their records.
-            return Ok(Asking { hello, ..Asking::default() });
+            return Ok(LinkOpenOptions { client_info, ..LinkOpenOptions::default() });
         }
         if link_owner.branch != 0 {
             // The link ends with its branch, so it is never resumed.
-            return Ok(Asking { hello, keeper: None, generation: record.generation });
+            return Ok(LinkOpenOptions { client_info, sink: None, generation: record.generation });
         }
         // An unreadable attachment cannot be resumed, so the state behind it counts as lost.
         let is_unreadable = matches!(attachment, Some(Err(_)));
@@ -57,6 +58,6 @@ impl Engine {
             session: session.clone(),
             server: server.shared_name(),
         };
-        Ok(Asking { hello, keeper: Some(Arc::new(sink)), generation })
+        Ok(LinkOpenOptions { client_info, sink: Some(Arc::new(sink)), generation })
     }
 }

@@ -10,8 +10,8 @@ use stayput_core::{
 use stayput_engine::Engine;
 use stayput_process::Processes;
 use stayput_upstream::{
-    CallOptions, EraChoice, Folders, Hello, Isolation, LinkOwner, LinkSettings, Links, Options,
-    PooledLink, SealKey, Server, Stdio,
+    CallOptions, ClientInfo, EraChoice, Isolation, LinkOwner, LinkSettings, Links, Options,
+    PooledLink, SealKey, Server, SessionDirs, Stdio,
 };
 use tokio::runtime::Handle;
 
@@ -26,7 +26,7 @@ impl Process {
         let holder = Holder::unreachable();
         let sessions = Sessions::start(store.clone(), shared, holder, Settings::default());
         let processes = Processes::local(Handle::current());
-        let settings = LinkSettings::new(processes, Folders::temporary().unwrap());
+        let settings = LinkSettings::new(processes, SessionDirs::temporary().unwrap());
         let links = Links::new(settings, Handle::current());
         let sessions = Arc::new(sessions.await.unwrap());
         Self { engine: Engine::new(sessions, links, seal.clone(), "a process") }
@@ -41,7 +41,7 @@ impl Process {
 
     async fn link(&self, session: &Arc<Session>, server: &Server, branch: u64) -> PooledLink {
         let owner = LinkOwner::new(Owner::local(), session.id()).branch(branch);
-        let client = Hello::named("test", "1");
+        let client = ClientInfo::named("test", "1");
         self.engine.open_link((session, &owner), server, client).await.unwrap()
     }
 

@@ -18,8 +18,8 @@ use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_process::Processes;
 use stayput_testkit::processes;
 use stayput_upstream::{
-    Asking, CallError, CallOptions, Folders, Http, LinkOwner, LinkSettings, Links, PooledLink,
-    Server,
+    CallError, CallOptions, Http, LinkOpenOptions, LinkOwner, LinkSettings, Links, PooledLink,
+    Server, SessionDirs,
 };
 use tokio::runtime::Handle;
 
@@ -27,7 +27,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_stayput");
 
 fn links() -> Links {
     let processes = Processes::local(Handle::current());
-    Links::new(LinkSettings::new(processes, Folders::temporary().unwrap()), Handle::current())
+    Links::new(LinkSettings::new(processes, SessionDirs::temporary().unwrap()), Handle::current())
 }
 
 fn place() -> LinkOwner {
@@ -80,8 +80,8 @@ async fn two_sessions_have_two_processes_and_two_notebooks() {
     let notes = stayput_upstream::Stdio::new(PROGRAM).args(["demo-server"]);
     let notes = Server::new("notes", notes).unwrap();
     let (one, two) = (place(), place());
-    let ann = links.open(&notes, &one, &Asking::default()).await.unwrap();
-    let bob = links.open(&notes, &two, &Asking::default()).await.unwrap();
+    let ann = links.open(&notes, &one, &LinkOpenOptions::default()).await.unwrap();
+    let bob = links.open(&notes, &two, &LinkOpenOptions::default()).await.unwrap();
     call(&ann, "note_add", r#"{"text":"milk"}"#).await;
     assert_eq!(call(&ann, "note_list", "{}").await, "1. milk");
     assert_eq!(call(&bob, "note_list", "{}").await, "There are no notes.");
@@ -110,7 +110,7 @@ async fn http_session_outlives_its_server() {
     let links = links();
     let notes = Server::new("notes", Http::new(&server.url)).unwrap();
     let chat = place();
-    let link = links.open(&notes, &chat, &Asking::default()).await.unwrap();
+    let link = links.open(&notes, &chat, &LinkOpenOptions::default()).await.unwrap();
     assert_eq!(call(&link, "count", "{}").await, "1");
     let before = call(&link, "whoami", "{}").await;
     let address = server.address().to_owned();

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_process::Processes;
 use stayput_upstream::{
-    Asking, CallOptions, Declares, EraChoice, Folders, Hello, Http, Incoming, LinkOwner,
-    LinkSettings, Links, Options, PooledLink, Server, ServerRequest,
+    CallOptions, ClientCapabilities, ClientInfo, EraChoice, Http, Incoming, LinkOpenOptions,
+    LinkOwner, LinkSettings, Links, Options, PooledLink, Server, ServerRequest, SessionDirs,
 };
 use stayput_wire::{Code, Era, ParamHeaders, Raw};
 use tokio::runtime::Handle;
@@ -44,12 +44,15 @@ async fn run() -> Result<()> {
     };
     let server = Server::with("server", Http::new(url), Options { era, ..Options::default() })?;
     let processes = Processes::local(Handle::current());
-    let settings = LinkSettings::new(processes, Folders::temporary()?);
+    let settings = LinkSettings::new(processes, SessionDirs::temporary()?);
     let links = Links::new(settings, Handle::current());
     let place = LinkOwner::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)));
     let capabilities = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
     let info = r#"{"name":"stayput-example","version":"1"}"#;
-    let asking = Asking { hello: Hello::new(info, capabilities)?, ..Asking::default() };
+    let asking = LinkOpenOptions {
+        client_info: ClientInfo::new(info, capabilities)?,
+        ..LinkOpenOptions::default()
+    };
     let link = links.open(&server, &place, &asking).await?;
     let worked = converse(&link).await;
     drop(link);
@@ -61,8 +64,8 @@ async fn run() -> Result<()> {
 /// Asks for everything that a server may have, and calls every tool.
 async fn converse(link: &PooledLink) -> Result<()> {
     // Some servers ask on a stream of their own, which is open only while somebody listens.
-    let _listening = match link.greeting().era() {
-        Era::Legacy => Some(link.listen("{}", Declares::default()).await?),
+    let _listening = match link.initialize_result().era() {
+        Era::Legacy => Some(link.listen("{}", ClientCapabilities::default()).await?),
         Era::Modern => None,
     };
     let tools = list(link, "tools/list", "tools").await?;
@@ -86,7 +89,7 @@ async fn converse(link: &PooledLink) -> Result<()> {
         ("resources/list", "resources", "resources/read", "uri"),
         ("prompts/list", "prompts", "prompts/get", "name"),
     ] {
-        if !link.greeting().has(member) {
+        if !link.initialize_result().has(member) {
             continue;
         }
         for found in list(link, method, member).await? {
@@ -120,8 +123,10 @@ async fn call(link: &PooledLink, tool: &str, arguments: &Value) -> Result<Value>
 async fn ask(link: &PooledLink, method: &str, params: &Value) -> Result<Value> {
     let mut params = params.clone();
     for _ in 0..ROUNDS {
-        let options =
-            CallOptions { declares: Hello::default().declares(), ..CallOptions::default() };
+        let options = CallOptions {
+            capabilities: ClientInfo::default().capabilities(),
+            ..CallOptions::default()
+        };
         let mut call = link.call(method, Some(&params.to_string()), options).await?;
         let result = loop {
             match call.next().await.ok_or("the call ended without an answer")? {

@@ -9,7 +9,7 @@
 //! use stayput_core::{Owner, SessionId, Timestamp};
 //! use stayput_process::Processes;
 //! use stayput_upstream::{
-//!     Asking, CallOptions, Folders, LinkOwner, LinkSettings, Links, Server, Stdio,
+//!     LinkOpenOptions, CallOptions, SessionDirs, LinkOwner, LinkSettings, Links, Server, Stdio,
 //! };
 //! use tokio::runtime::Handle;
 //!
@@ -17,13 +17,13 @@
 //! # let command = program.to_str().unwrap();
 //! # tokio::runtime::Runtime::new()?.block_on(async move {
 //! let processes = Processes::local(Handle::current());
-//! let links = Links::new(LinkSettings::new(processes, Folders::temporary()?), Handle::current());
+//! let links = Links::new(LinkSettings::new(processes, SessionDirs::temporary()?), Handle::current());
 //!
 //! let counter = Server::new("counter", Stdio::new(command).args(["stdio"]))?;
 //! let chat = LinkOwner::new(Owner::local(), SessionId::generate(Timestamp::from_millis(0)));
 //!
 //! // The first caller opens the link; concurrent callers share it.
-//! let link = links.open(&counter, &chat, &Asking::default()).await?;
+//! let link = links.open(&counter, &chat, &LinkOpenOptions::default()).await?;
 //! for n in ["1", "2"] {
 //!     let count = link.call("tools/call", Some(r#"{"name":"count"}"#), CallOptions::default());
 //!     let answer = count.await?.answer().await?;
@@ -42,7 +42,7 @@
 //! |---|---|
 //! | `server/` | [`Server`]: configuration, templates, redaction of secrets; [`LinkKey`]: key of a link |
 //! | `budget/` | [`Budget`]: limits of links and processes, and the queue for them |
-//! | `session_dirs/` | [`Folders`]: private directories of sessions and owners |
+//! | `session_dirs/` | [`SessionDirs`]: private directories of sessions and owners |
 //! | `loss/` | [`Loss`]: why state is gone; detection of "session not found" answers |
 //! | `link/` | [`Link`] and [`Call`]: ids, progress, order, cancellation, server requests |
 //! | `link/transport/` | stdio, Streamable HTTP, HTTP+SSE |
@@ -83,31 +83,32 @@ mod session_dirs;
 mod util;
 
 pub use budget::{
-    AtCapacity, Budget, Cost, Limits, Obstacle, PerOwner, Permit, Recycle, Used, Wanted,
+    AtCapacity, Budget, BudgetUsage, Cost, Limits, Obstacle, PerOwner, Permit, Recycle,
+    RecycleFilter,
 };
 pub use link::{
-    Answer, Call, CallError, CallOptions, Canceller, Declares, Hello, Incoming, InvalidHello, Link,
-    LinkCounts, Listener, ServerRequest,
+    Answer, Call, CallError, CallOptions, Canceller, ClientCapabilities, ClientInfo, Incoming,
+    InvalidClientInfo, Link, LinkCounts, Listener, ServerRequest,
 };
 pub use loss::{Loss, LossReason};
 pub use open::{
     attachment::{Attachment, AttachmentError},
-    attachment_sink::{AttachmentSink, KeepError},
+    attachment_sink::{AttachmentSink, AttachmentStoreError},
     error::LinkOpenError,
-    profile::{Profile, Way},
+    profile::{Profile, ServerProtocol},
     seal::{SealError, SealKey},
 };
 pub use pool::{
-    Asking, Closed, LinkHint, LinkReport, LinkSettings, LinkState, LinkStatus, Links, PooledLink,
-    Retiring, Swept, shared_state::Shared,
+    CloseSummary, LinkHint, LinkOpenOptions, LinkReport, LinkSettings, LinkState, LinkStatus,
+    LinkSweepReport, Links, PooledLink, Retirement, shared_state::SharedStateId,
 };
 pub use server::{
-    Endpoint, EraChoice, Expansion, Greeting, HeaderAsk, HeaderProvider, Http, Identity, Isolation,
-    Launch, Options, ProviderError, Resolved, Server, ServerError, ServerProblem, Stdio, Timeouts,
-    Transport, Warm,
+    Endpoint, EraChoice, Expansion, HeaderProvider, HeaderRequest, Http, Identity,
+    InitializeResult, Isolation, Launch, Options, ProviderError, ResolvedTransport, Server,
+    ServerError, ServerProblem, SpareOptions, Stdio, Timeouts, TransportConfig,
     link_key::{LinkKey, LinkOwner, Scope},
     suggest::{misspelt, nearest},
 };
-pub use session_dirs::{FolderError, Folders, Kept};
+pub use session_dirs::{SessionDirError, SessionDirs, UnremovedPaths};
 pub use stayput_http::{Delivery, Proxy, Trust, Worker};
 pub use stayput_process::Grace;

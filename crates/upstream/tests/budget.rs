@@ -43,7 +43,7 @@ struct Idle {
 }
 
 impl Recycle for Idle {
-    fn recycle(&self, wanted: Wanted<'_>) -> bool {
+    fn recycle(&self, wanted: RecycleFilter<'_>) -> bool {
         self.asked.lock().unwrap().push((wanted.owner.cloned(), wanted.process));
         let mut links = self.links.lock().unwrap();
         let fits = |permit: &Permit| wanted.owner.is_none_or(|owner| permit.owner() == Some(owner));
@@ -97,12 +97,12 @@ async fn freed_place_goes_to_the_waiting_request() {
     let first = admission(&budget, &ann, PROCESS, &idle).await.unwrap();
     let mut second = admission(&budget, &bob, PROCESS, &idle);
     assert!(taken(&mut second).is_none());
-    assert_eq!(budget.used(), Used { processes: 1, links: 1, waiting: 1 });
+    assert_eq!(budget.used(), BudgetUsage { processes: 1, links: 1, waiting: 1 });
     drop(first);
     let permit = taken(&mut second).unwrap();
     assert_eq!(permit.owner(), Some(&bob));
     drop(permit);
-    assert_eq!(budget.used(), Used::default());
+    assert_eq!(budget.used(), BudgetUsage::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,15 +266,15 @@ async fn place_granted_to_a_dropped_request_goes_to_the_next() {
     drop(line.next());
     let given = line.next().unwrap();
     drop(held);
-    assert_eq!(budget.used(), Used { processes: 1, links: 1, waiting: 2 });
+    assert_eq!(budget.used(), BudgetUsage { processes: 1, links: 1, waiting: 2 });
     drop(given);
     let mut next = line.next().unwrap();
     assert!(taken(&mut next).is_some());
     drop(next);
     drop(line);
-    assert_eq!(budget.used(), Used::default());
+    assert_eq!(budget.used(), BudgetUsage::default());
     drop(admission(&budget, &bob, PROCESS, &idle));
-    assert_eq!(budget.used(), Used::default(), "a future that never ran took a place");
+    assert_eq!(budget.used(), BudgetUsage::default(), "a future that never ran took a place");
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,7 +343,7 @@ async fn spare_counts_for_the_owner_that_takes_it() {
     }
     let error = spares[0].assign(&ann).unwrap_err();
     assert_eq!((error.obstacle, spares[0].owner()), (Obstacle::OwnerProcesses(2), None));
-    assert_eq!(budget.used(), Used { processes: 3, links: 3, waiting: 0 });
+    assert_eq!(budget.used(), BudgetUsage { processes: 3, links: 3, waiting: 0 });
     let mut more = admission(&budget, &ann, PROCESS, &idle);
     assert!(taken(&mut more).is_none());
     own.pop();
@@ -379,5 +379,5 @@ async fn caps_hold_and_every_request_is_served_under_load() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), all).await.expect("somebody was forgotten");
-    assert_eq!(budget.used(), Used::default());
+    assert_eq!(budget.used(), BudgetUsage::default());
 }

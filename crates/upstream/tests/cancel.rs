@@ -13,7 +13,9 @@ mod world;
 use std::{future::poll_fn, task::Poll, time::Duration};
 
 use stayput_testkit::{mcp::TestServer, processes};
-use stayput_upstream::{CallOptions, EraChoice, Limits, LinkOwner, Links, Options, Server, Warm};
+use stayput_upstream::{
+    CallOptions, EraChoice, Limits, LinkOwner, Links, Options, Server, SpareOptions,
+};
 use tokio::{runtime::Handle, sync::Mutex};
 use world::{
     LONG, alive, call, close, links, links_with, open, params, place, quick,
@@ -307,7 +309,7 @@ async fn close_can_be_dropped_at_any_poll() {
         let what = format!("{polls} polls");
         let closed = {
             let links = links_with(Limits { memory: Some(1 << 40), ..Limits::default() });
-            let warm = Warm { count: 1, ..Warm::default() };
+            let warm = SpareOptions { count: 1, ..SpareOptions::default() };
             let spared = stdio(&[]).env("TOKEN", token.as_str());
             links.warm(&server_with(spared, Options { warm, ..quick() }));
             let server = server(&token, EraChoice::Legacy);
@@ -337,7 +339,7 @@ async fn dropped_links_leave_nothing() {
     let mut before = None;
     for _ in 0..3 {
         let links = links();
-        let warm = Warm { count: 1, ..Warm::default() };
+        let warm = SpareOptions { count: 1, ..SpareOptions::default() };
         let spared = stdio(&[]).env("TOKEN", token.as_str());
         links.warm(&server_with(spared, Options { warm, ..quick() }));
         let server = server(&token, EraChoice::Legacy);

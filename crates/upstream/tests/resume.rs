@@ -14,7 +14,8 @@ use serde_json::json;
 use stayput_core::Generation;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    Delivery, EraChoice, Http, Limits, LinkOpenError, LossReason, Options, Server, Transport, Way,
+    Delivery, EraChoice, Http, Limits, LinkOpenError, LossReason, Options, Server, ServerProtocol,
+    TransportConfig,
 };
 use world::{
     call, close,
@@ -38,7 +39,8 @@ async fn next_process_resumes_with_one_request() {
         let first = links();
         let link = open_kept(&first, &server, &ann, &shelf).await.unwrap();
         assert_eq!(count(&link).await, 1);
-        let (greeting, asked) = (link.greeting().clone(), r#"{"name":"mcp-protocol-version"}"#);
+        let (initialize_result, asked) =
+            (link.initialize_result().clone(), r#"{"name":"mcp-protocol-version"}"#);
         assert_eq!(call(&link, "header", asked).await, "2025-06-18");
         drop(link);
         close(&first).await;
@@ -48,7 +50,7 @@ async fn next_process_resumes_with_one_request() {
         let link = open_kept(&second, &server, &ann, &shelf).await.unwrap();
         assert_eq!(http.stats().await, before, "something was sent before it was needed");
         assert_eq!((link.generation(), link.loss()), (Generation::default(), None));
-        assert_eq!(link.greeting(), &greeting);
+        assert_eq!(link.initialize_result(), &initialize_result);
         assert_eq!(count(&link).await, 2);
         let posts = before["posts"].as_u64().unwrap() + 1;
         assert_eq!(http.counted("posts").await, posts);
@@ -198,7 +200,7 @@ async fn attachment_does_not_reveal_the_session() {
     let id = call(&link, "header", r#"{"name":"mcp-session-id"}"#).await;
     let kept = shelf.kept().unwrap();
     assert!(id.len() > 8 && kept.session.as_deref() == Some(&*id));
-    assert!(kept.can_resume() && kept.way == Way::Legacy && !kept.is_stateless());
+    assert!(kept.can_resume() && kept.protocol == ServerProtocol::Legacy && !kept.is_stateless());
     for text in [shelf.text(), format!("{kept:?} {link:?} {:?} {links:?}", shelf.kept())] {
         assert!(!text.contains(&id), "{text}");
     }
@@ -269,7 +271,7 @@ async fn server_without_sessions_loses_nothing() {
 #[tokio::test]
 async fn evicted_stream_is_a_loss() {
     let http = TestServer::sse(&["--era", "legacy"]).await;
-    let server = server_with(Transport::Sse(Http::new(http.url())), Options::default());
+    let server = server_with(TransportConfig::Sse(Http::new(http.url())), Options::default());
     let (links, ann) = (links(), place());
     count_once(&links, &server, &ann).await;
     assert_eq!(links.close_idle(Duration::ZERO), 1);

@@ -25,25 +25,25 @@ fn expansion(place: &LinkOwner) -> Expansion {
     Expansion::of(&scope).with_session_dir("/s".into()).with_owner_dir("/o".into())
 }
 
-fn server(transport: impl Into<Transport>) -> Server {
+fn server(transport: impl Into<TransportConfig>) -> Server {
     Server::new("x", transport).unwrap()
 }
 
-fn says(transport: impl Into<Transport>) -> String {
+fn says(transport: impl Into<TransportConfig>) -> String {
     Server::new("x", transport).unwrap_err().to_string()
 }
 
 fn launch(server: &Server, expansion: &Expansion) -> Launch {
     match server.resolve(expansion).unwrap() {
-        Resolved::Stdio(launch) => launch,
+        ResolvedTransport::Stdio(launch) => launch,
         other => panic!("{other:?}"),
     }
 }
 
 fn endpoint(server: &Server, expansion: &Expansion) -> Endpoint {
     match server.resolve(expansion).unwrap() {
-        Resolved::Http(endpoint) | Resolved::Sse(endpoint) => endpoint,
-        other @ Resolved::Stdio(_) => panic!("{other:?}"),
+        ResolvedTransport::Http(endpoint) | ResolvedTransport::Sse(endpoint) => endpoint,
+        other @ ResolvedTransport::Stdio(_) => panic!("{other:?}"),
     }
 }
 
@@ -124,7 +124,7 @@ fn unusable_setting_is_reported_when_the_server_is_built() {
         (says(Http::new("https://h").header("a", "c\n")), "the header 'a'"),
         (says(Http::new("https://h").header("a", "${owner.dir}")), "a folder of this machine"),
         (says(Http::new("https://h").header("Mcp-Session-Id", "c")), "written by Stayput"),
-        (says(Transport::Sse(Http::new("h"))), "its URL cannot be used"),
+        (says(TransportConfig::Sse(Http::new("h"))), "its URL cannot be used"),
     ] {
         assert!(said.starts_with("the server \"x\" cannot be used: "), "{said}");
         assert!(said.contains(expected), "{said}\nhas no: {expected}");
@@ -176,7 +176,7 @@ fn each_difference_makes_another_identity() {
     let stdio = || Stdio::new("x").inherit_nothing();
     let http = || Http::new("https://h/");
     let own = Trust { ca_files: vec!["/ca.pem".into()], ..Trust::default() };
-    let all: Vec<Transport> = vec![
+    let all: Vec<TransportConfig> = vec![
         stdio().into(),
         Stdio::new("x").into(),
         stdio().args(["a", "b"]).into(),
@@ -190,7 +190,7 @@ fn each_difference_makes_another_identity() {
         stdio().args(["${owner.hash}"]).into(),
         stdio().args(["$${session.hash}"]).into(),
         http().into(),
-        Transport::Sse(http()),
+        TransportConfig::Sse(http()),
         Http::new("https://h/?k=1").into(),
         Http::new("https://u:p@h/").into(),
         http().header("a", "b").into(),
@@ -202,7 +202,7 @@ fn each_difference_makes_another_identity() {
         http().trust(own).into(),
     ];
     let expansion = expansion(&place("ann"));
-    let ids = |transport: &Transport| server(transport.clone()).identity(&expansion);
+    let ids = |transport: &TransportConfig| server(transport.clone()).identity(&expansion);
     let identities: HashSet<Identity> = all.iter().map(ids).collect();
     assert_eq!(identities.len(), all.len());
     assert!(all.iter().all(|transport| identities.contains(&ids(transport))), "not stable");
@@ -258,7 +258,7 @@ fn no_output_shows_a_secret() {
         url: Target::parse("http://u:secret@proxy:1").unwrap(),
         except: String::new(),
     });
-    for transport in [Transport::from(stdio), Transport::from(http)] {
+    for transport in [TransportConfig::from(stdio), TransportConfig::from(http)] {
         let server = server(transport.clone());
         let resolved = server.resolve(&Expansion::default()).unwrap();
         let key = LinkKey::of(&server, Isolation::Shared, &place("ann"));
@@ -289,7 +289,7 @@ impl HeaderProvider for Tokens {
 
     async fn headers(
         &self,
-        ask: &HeaderAsk<'_>,
+        ask: &HeaderRequest<'_>,
     ) -> Result<Vec<(HeaderName, HeaderValue)>, ProviderError> {
         let subject = ask.scope.owner().and_then(Owner::subject).unwrap_or("nobody");
         let token = format!("Bearer {} {subject} {} {}", self.0, ask.server.name(), ask.rejected);
@@ -308,14 +308,14 @@ async fn provider_is_asked_for_each_request() {
     let server = server(http.clone().provider(Arc::new(Tokens("a"))));
     let scope = Scope::of(Isolation::PerOwner, &place("ann"));
     let sent = endpoint(&server, &Expansion::of(&scope));
-    let ask = HeaderAsk::new(&server, &scope);
+    let ask = HeaderRequest::new(&server, &scope);
     let headers = sent.request_headers(&ask).await.unwrap();
     assert_eq!(headers["authorization"], "Bearer a ann x false");
     assert_eq!(headers["k"], "v");
     assert!(headers["authorization"].is_sensitive());
     let again = sent.request_headers(&ask.rejected()).await.unwrap();
     assert_eq!(again["authorization"], "Bearer a ann x true");
-    let shared = HeaderAsk::new(&server, &Scope::Shared);
+    let shared = HeaderRequest::new(&server, &Scope::Shared);
     let headers = sent.request_headers(&shared).await.unwrap();
     assert_eq!(headers["authorization"], "Bearer a nobody x false");
 

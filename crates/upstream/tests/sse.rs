@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use stayput_core::Generation;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, CallOptions, Delivery, Http, LinkOpenError, LossReason, Options, Server, Transport,
+    CallError, CallOptions, Delivery, Http, LinkOpenError, LossReason, Options, Server,
+    TransportConfig,
 };
 use world::{
     call, close, links, open, params, place,
@@ -25,7 +26,7 @@ use world::{
 };
 
 fn sse_with(url: &str, options: Options) -> Server {
-    server_with(Transport::Sse(Http::new(url)), options)
+    server_with(TransportConfig::Sse(Http::new(url)), options)
 }
 
 fn sse_at(url: &str) -> Server {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, CallOptions, Declares, EraChoice, Http, Incoming, Isolation, Options, Server,
-    Transport, Way,
+    CallError, CallOptions, ClientCapabilities, EraChoice, Http, Incoming, Isolation, Options,
+    Server, ServerProtocol, TransportConfig,
 };
 use stayput_wire::Message;
 use world::{LONG, call, close, links, open, params, place, server_with, stdio, try_call};
@@ -17,52 +17,52 @@ use world::{LONG, call, close, links, open, params, place, server_with, stdio, t
 struct Reached {
     name: &'static str,
     server: Server,
-    way: Way,
+    protocol: ServerProtocol,
     _http: Option<TestServer>,
 }
 
 impl Reached {
     fn new(
         name: &'static str,
-        transport: impl Into<Transport>,
-        way: Way,
+        transport: impl Into<TransportConfig>,
+        protocol: ServerProtocol,
         http: Option<TestServer>,
     ) -> Self {
-        let era = match way {
-            Way::Modern => EraChoice::Modern,
+        let era = match protocol {
+            ServerProtocol::Modern => EraChoice::Modern,
             _ => EraChoice::Auto,
         };
         let isolation = Some(Isolation::PerSession);
         let options = Options { era, isolation, ..Options::default() };
-        Self { name, server: server_with(transport, options), way, _http: http }
+        Self { name, server: server_with(transport, options), protocol, _http: http }
     }
 }
 
 /// Returns the test server on every transport, in both eras.
 async fn every_way() -> Vec<Reached> {
     let mut all = vec![
-        Reached::new("legacy stdio", stdio(&["--era", "legacy"]), Way::Legacy, None),
-        Reached::new("dual stdio", stdio(&["--lock-era"]), Way::Legacy, None),
-        Reached::new("modern stdio", stdio(&["--era", "modern"]), Way::Modern, None),
+        Reached::new("legacy stdio", stdio(&["--era", "legacy"]), ServerProtocol::Legacy, None),
+        Reached::new("dual stdio", stdio(&["--lock-era"]), ServerProtocol::Legacy, None),
+        Reached::new("modern stdio", stdio(&["--era", "modern"]), ServerProtocol::Modern, None),
     ];
-    for (name, args, way) in [
-        ("legacy http", &["--era", "legacy"][..], Way::Legacy),
-        ("legacy http, all streams", &["--era", "legacy", "--sse"], Way::Legacy),
+    for (name, args, protocol) in [
+        ("legacy http", &["--era", "legacy"][..], ServerProtocol::Legacy),
+        ("legacy http, all streams", &["--era", "legacy", "--sse"], ServerProtocol::Legacy),
         (
             "legacy http, cut streams",
             &["--era", "legacy", "--sse", "--quirk", "close-stream"],
-            Way::Legacy,
+            ServerProtocol::Legacy,
         ),
-        ("dual http", &[], Way::Legacy),
-        ("modern http", &["--era", "modern"], Way::Modern),
-        ("modern http, all streams", &["--era", "modern", "--sse"], Way::Modern),
+        ("dual http", &[], ServerProtocol::Legacy),
+        ("modern http", &["--era", "modern"], ServerProtocol::Modern),
+        ("modern http, all streams", &["--era", "modern", "--sse"], ServerProtocol::Modern),
     ] {
         let http = TestServer::http(args).await;
-        all.push(Reached::new(name, Http::new(http.url()), way, Some(http)));
+        all.push(Reached::new(name, Http::new(http.url()), protocol, Some(http)));
     }
     let http = TestServer::sse(&["--era", "legacy"]).await;
-    let sse = Transport::Sse(Http::new(http.url()));
-    all.push(Reached::new("http+sse", sse, Way::Sse, Some(http)));
+    let sse = TransportConfig::Sse(Http::new(http.url()));
+    all.push(Reached::new("http+sse", sse, ServerProtocol::Sse, Some(http)));
     all
 }
 
@@ -74,8 +74,8 @@ async fn state_is_kept_between_calls() {
         let (name, server) = (reached.name, &reached.server);
         let ann = place();
         let link = open(&links, server, &ann).await;
-        let era = link.greeting().era();
-        assert_eq!(era, reached.way.era(), "{name}");
+        let era = link.initialize_result().era();
+        assert_eq!(era, reached.protocol.era(), "{name}");
         let first: u64 = call(&link, "count", "{}").await.parse().unwrap();
         drop(link);
         let again = open(&links, server, &ann).await;
@@ -220,15 +220,22 @@ async fn dropped_call_is_cancelled_once() {
 #[tokio::test]
 async fn legacy_server_can_send_requests_during_a_call() {
     let links = links();
-    for reached in every_way().await.into_iter().filter(|it| it.way != Way::Modern) {
+    for reached in every_way().await.into_iter().filter(|it| it.protocol != ServerProtocol::Modern)
+    {
         let name = reached.name;
         let ann = place();
-        let hello =
-            stayput_upstream::Hello::new(r#"{"name":"t","version":"1"}"#, r#"{"elicitation":{}}"#);
-        let asking = stayput_upstream::Asking { hello: hello.unwrap(), ..Default::default() };
+        let client_info = stayput_upstream::ClientInfo::new(
+            r#"{"name":"t","version":"1"}"#,
+            r#"{"elicitation":{}}"#,
+        );
+        let asking = stayput_upstream::LinkOpenOptions {
+            client_info: client_info.unwrap(),
+            ..Default::default()
+        };
         let link = links.open(&reached.server, &ann, &asking).await.unwrap();
-        let declares = Declares { elicitation: true, ..Declares::default() };
-        let options = CallOptions { declares, ..CallOptions::default() };
+        let capabilities =
+            ClientCapabilities { elicitation: true, ..ClientCapabilities::default() };
+        let options = CallOptions { capabilities, ..CallOptions::default() };
         let ask = params("elicit", "{}");
         let mut call = link.call("tools/call", Some(&ask), options).await.unwrap();
         let answer = loop {
@@ -256,7 +263,7 @@ async fn listener_gets_messages_outside_of_calls() {
         let name = reached.name;
         let link = open(&links, &reached.server, &place()).await;
         let interest = r#"{"toolsListChanged":true}"#;
-        let mut listener = link.listen(interest, Declares::default()).await.unwrap();
+        let mut listener = link.listen(interest, ClientCapabilities::default()).await.unwrap();
         let heard = async {
             loop {
                 let Some(incoming) = listener.next().await else { panic!("{name}: it ended") };

@@ -129,8 +129,8 @@ impl Hub {
         }
         let failed = |source| Error::ServerFailed { server: name.to_owned(), source };
         let place = self.profile_place();
-        let hello = handlers.as_ref().unwrap_or(&self.inner.handlers).hello();
-        let profile = self.inner.links.profile_for(&server, &place, &hello).await;
+        let client_info = handlers.as_ref().unwrap_or(&self.inner.handlers).client_info();
+        let profile = self.inner.links.profile_for(&server, &place, &client_info).await;
         let profile = profile.map_err(failed)?;
         Ok(profile.pages(list.method()).into())
     }

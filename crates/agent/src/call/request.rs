@@ -119,7 +119,7 @@ impl Request {
             return Err(Error::StateLost(lost));
         }
         let handlers = scope.guard.handlers();
-        let modern = link.greeting().era() == Era::Modern;
+        let modern = link.initialize_result().era() == Era::Modern;
         let params = self.with_meta(params, modern.then_some(&*handlers));
         let answer = self.exchange(&session_link, &link, &params, &handlers).await?;
         if !modern || !is_input_required(&answer) {
@@ -169,7 +169,7 @@ impl Request {
         params: &str,
         handlers: &Arc<Handlers>,
     ) -> Result<Answer, Error> {
-        let options = CallOptions { limit: self.timeout, declares: handlers.declares() };
+        let options = CallOptions { limit: self.timeout, capabilities: handlers.capabilities() };
         let mut call = match link.call(self.method, Some(params), options).await {
             Ok(call) => call,
             Err(error) => return Err(session_link.convert_error(link, error).await),
@@ -216,7 +216,7 @@ impl Request {
             members.push(r#""progressToken":"stayput""#.to_owned());
         }
         if let Some(handlers) = handlers.filter(|handlers| handlers.is_some()) {
-            let capabilities = handlers.capabilities();
+            let capabilities = handlers.capabilities_json();
             members.push(format!(r#""{}":{capabilities}"#, meta::CLIENT_CAPABILITIES));
         }
         match members.is_empty() {

@@ -17,7 +17,7 @@ use stayput_core::{
 use stayput_engine::Engine;
 use stayput_process::{Processes, WardenCommand};
 use stayput_upstream::{
-    Folders, Limits, LinkSettings, Links, Options, PerOwner, SealKey, Server, Transport,
+    Limits, LinkSettings, Links, Options, PerOwner, SealKey, Server, SessionDirs, TransportConfig,
 };
 use tokio::{runtime::Handle, sync::broadcast};
 
@@ -68,7 +68,7 @@ pub struct Builder {
 
 impl Builder {
     /// Adds a server: [`Stdio`](crate::Stdio) or [`Http`](crate::Http). It is started by the first call.
-    pub fn server(self, name: &str, transport: impl Into<Transport>) -> Self {
+    pub fn server(self, name: &str, transport: impl Into<TransportConfig>) -> Self {
         self.server_with(name, transport, Options::default())
     }
 
@@ -76,7 +76,7 @@ impl Builder {
     pub fn server_with(
         mut self,
         name: &str,
-        transport: impl Into<Transport>,
+        transport: impl Into<TransportConfig>,
         options: Options,
     ) -> Self {
         let server = check_name(name).and_then(|()| Ok(Server::with(name, transport, options)?));
@@ -235,8 +235,8 @@ impl Builder {
             None => Processes::local(runtime.clone()),
         };
         let folders = match &self.folders {
-            Some(root) => Folders::new(root)?,
-            None => Folders::temporary()?,
+            Some(root) => SessionDirs::new(root)?,
+            None => SessionDirs::temporary()?,
         };
         let limits = self.limits.unwrap_or_else(single_owner_limits);
         let links = LinkSettings { limits, ..LinkSettings::new(processes, folders) };

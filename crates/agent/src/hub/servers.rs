@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use stayput_config::{OnLoss, ServerEntry, ToolFilter};
 use stayput_core::Agent;
-use stayput_upstream::{Options, Server, Transport};
+use stayput_upstream::{Options, Server, TransportConfig};
 
 use super::Hub;
 use crate::Error;
@@ -104,7 +104,7 @@ impl Hub {
     pub async fn add_server(
         &self,
         name: &str,
-        transport: impl Into<Transport>,
+        transport: impl Into<TransportConfig>,
         options: Options,
     ) -> Result<(), Error> {
         self.inner.check_open()?;

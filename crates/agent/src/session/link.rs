@@ -98,7 +98,7 @@ impl SessionLink {
             return Ok(link);
         }
         let place = self.place();
-        let client = self.scope.guard.handlers().hello();
+        let client = self.scope.guard.handlers().client_info();
         let opening =
             self.hub.engine.open_link((self.session.session(), &place), &self.entry.server, client);
         let failed = |source| Error::ServerFailed { server: self.local_name.clone(), source };
@@ -120,7 +120,7 @@ impl SessionLink {
         });
         let handlers = self.scope.guard.handlers();
         let is_own = link.key().scope().session().is_some();
-        if is_own && handlers.is_some() && link.greeting().era() == Era::Legacy {
+        if is_own && handlers.is_some() && link.initialize_result().era() == Era::Legacy {
             self.hub.thread.handle().spawn(handlers.listen(link));
         }
     }

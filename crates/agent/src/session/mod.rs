@@ -165,7 +165,7 @@ impl Session {
     pub fn status(&self, server: &str) -> Result<SessionStatus, Error> {
         let server = self.hub.server(server)?;
         let inner = &self.hub.inner;
-        Ok(match inner.links.standing(&server, &self.place()) {
+        Ok(match inner.links.state(&server, &self.place()) {
             LinkState::Opening => SessionStatus::Opening,
             LinkState::Live { generation, in_flight } => {
                 SessionStatus::Live { generation, in_flight }

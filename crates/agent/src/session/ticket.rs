@@ -7,7 +7,7 @@ use stayput_core::{
     Agent, Expiry, Generation, Key, OpenOptions, OpenedSession, Record, SessionOpenError,
     StoreError,
 };
-use stayput_upstream::{Attachment, SealKey, Shared};
+use stayput_upstream::{Attachment, SealKey, SharedStateId};
 
 use crate::{Error, Hub, Session};
 
@@ -74,7 +74,7 @@ impl TicketBody {
             let body = match Attachment::open(sealed, seal) {
                 Ok(open) => open.seal(&key).map_err(Error::invalid)?.body,
                 // A shared link has another state in the other process, which reports the difference as a loss.
-                Err(_) if Shared::is_kept_as(&sealed.body) => sealed.body.clone(),
+                Err(_) if SharedStateId::is_kept_as(&sealed.body) => sealed.body.clone(),
                 Err(_) => continue,
             };
             let (generation, acknowledged) = (sealed.generation.0, sealed.acknowledged.0);
@@ -101,7 +101,7 @@ impl TicketBody {
         let mut attachments = Vec::new();
         for (server, AttachmentData { generation, acknowledged, body }) in &self.attachments {
             let mut sealed = stayput_core::Attachment::new(Generation(*generation), body.as_str());
-            if !Shared::is_kept_as(body) {
+            if !SharedStateId::is_kept_as(body) {
                 let open = Attachment::open(&sealed, &key).map_err(|_| unreadable())?;
                 sealed = open.seal(seal).map_err(Error::invalid)?;
             }

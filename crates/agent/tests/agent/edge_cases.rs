@@ -221,7 +221,7 @@ async fn prompts_resources_and_completion_work_on_hub_and_session() {
 #[tokio::test]
 async fn sse_server_keeps_its_state() {
     let server = stayput_testkit::mcp::TestServer::sse(&["--era", "legacy"]).await;
-    let sse = stayput::Transport::Sse(stayput::Http::new(server.url()));
+    let sse = stayput::TransportConfig::Sse(stayput::Http::new(server.url()));
     let hub = Hub::builder().server("counter", sse).build().unwrap();
     let counts = hub.run(async { [count(&hub).await, count(&hub).await] }).await;
     assert_eq!((counts, hub.run(count(&hub)).await), ([1, 2], 1));

@@ -104,10 +104,10 @@ impl ServerView {
 
 impl ProfileView {
     fn new(server: &Server, profile: &Profile) -> Self {
-        let era = profile.way().era();
-        let greeting = profile.greeting();
+        let era = profile.era();
+        let initialize_result = profile.initialize_result();
         let info = |name: &str| {
-            let info = Raw::parse(greeting.result()).ok()?;
+            let info = Raw::parse(initialize_result.result()).ok()?;
             Some(info.find(&["serverInfo", name])?.text()?.into_owned())
         };
         let tools = profile.pages("tools/list").iter().filter_map(|page| {

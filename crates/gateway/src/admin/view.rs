@@ -173,7 +173,7 @@ impl ErrorView {
 impl LinkView {
     /// Creates the view of a link. With `measured` it includes the memory of its process, which may block.
     pub(super) fn new(report: &LinkReport, measured: bool) -> Self {
-        let (state, generation, in_flight) = match &report.standing {
+        let (state, generation, in_flight) = match &report.state {
             LinkState::Live { generation, in_flight } => ("live", Some(generation.0), *in_flight),
             LinkState::Opening => ("opening", None, 0),
             LinkState::BackingOff(_) => ("resting", None, 0),

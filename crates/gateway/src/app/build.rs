@@ -6,7 +6,7 @@ use stayput_core::{EventIds, Sessions, SystemClock};
 use stayput_engine::Engine;
 use stayput_http::{Client, ClientSettings};
 use stayput_process::{Processes, WardenCommand};
-use stayput_upstream::{Folders, Limits, LinkSettings, Links, SealKey};
+use stayput_upstream::{Limits, LinkSettings, Links, SealKey, SessionDirs};
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{Plan, ServeError};
@@ -103,7 +103,7 @@ fn links(data: &Path, limits: Limits) -> Result<Links, ServeError> {
     let program = std::env::current_exe().map_err(failed)?;
     let warden = WardenCommand::new(program, ["warden"]);
     let processes = Processes::wardened(warden, Handle::current());
-    let folders = Folders::new(&data.join("folders")).map_err(failed)?;
+    let folders = SessionDirs::new(&data.join("folders")).map_err(failed)?;
     let settings = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
     Ok(Links::new(settings, Handle::current()))
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use stayput_core::{LostReason, SessionId};
 use stayput_engine::SweptSession;
-use stayput_upstream::Swept;
+use stayput_upstream::LinkSweepReport;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
 
 use crate::{
@@ -61,7 +61,7 @@ pub(super) fn sweep_leftovers(app: &AppState) {
         }
     });
     Handle::current().spawn(async move {
-        let Swept { processes, kept } = sweep.await;
+        let LinkSweepReport { processes, kept } = sweep.await;
         if processes > 0 {
             log.info(&format!("ended {processes} processes that a killed stayput left behind"));
         }

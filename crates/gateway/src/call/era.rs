@@ -12,7 +12,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::HeaderMap;
 use stayput_core::Handle;
-use stayput_upstream::{Answer, CallOptions, Hello, Incoming, Profile};
+use stayput_upstream::{Answer, CallOptions, ClientInfo, Incoming, Profile};
 use stayput_wire::{Era, Message, Version, meta};
 
 use super::{
@@ -99,17 +99,17 @@ impl CallEra {
     }
 
     /// Returns the client information for a server.
-    pub(super) fn hello(&self, message: &Message<'_>) -> Hello {
+    pub(super) fn client_info(&self, message: &Message<'_>) -> ClientInfo {
         match self {
-            Self::Legacy(connection) => connection.hello.clone(),
-            Self::Modern(_) => bridge::hello(message),
+            Self::Legacy(connection) => connection.client_info.clone(),
+            Self::Modern(_) => bridge::client_info(message),
         }
     }
 
     pub(super) fn options(&self, method: &str) -> CallOptions {
         match self {
             Self::Legacy(connection) => {
-                CallOptions { declares: connection.declares, ..CallOptions::default() }
+                CallOptions { capabilities: connection.capabilities, ..CallOptions::default() }
             }
             Self::Modern(_) => {
                 let limit = listens(method).then_some(Duration::MAX);
@@ -137,7 +137,7 @@ impl CallEra {
 impl ModernClient {
     /// Returns whether the server is of the legacy era.
     fn is_translated(&self) -> bool {
-        self.profile.way().era() == Era::Legacy
+        self.profile.era() == Era::Legacy
     }
 
     /// Returns a notification that the server sends before its answer, if the client should get it.

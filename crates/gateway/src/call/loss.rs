@@ -44,14 +44,15 @@ impl CallOwner {
                 let reason = loss.as_ref().map(Loss::reason);
                 let why = format!("state was lost: {}", loss::reason(reason));
                 self.note_failure(why, loss.as_ref().map_or("", Loss::detail));
-                let notices = LossNotices::of(link.greeting(), server, reason);
+                let notices = LossNotices::of(link.initialize_result(), server, reason);
                 let next = NextState::own(generation);
                 (generation, self.noting(session.session(), (next, loss), notices))
             }
             // It is not known which of several clients without a session gets the report, so every answer carries its
             // generation.
             OwnerKind::Sessionless(call) => {
-                let (owner, entry) = (&call.place.place().owner, (link.slot(), link.generation()));
+                let (owner, entry) =
+                    (&call.place.place().owner, (link.entry_id(), link.generation()));
                 if !call.keeps_state(link) || !app.generations.lost(owner, server, entry) {
                     return None;
                 }
@@ -84,14 +85,14 @@ impl CallOwner {
         let (generation, then) = match &self.kind {
             OwnerKind::Session { session, .. } => {
                 let next = self.app.engine.state_after_loss(session.session(), server, link);
-                let notices = LossNotices::of(link.greeting(), server, reason);
+                let notices = LossNotices::of(link.initialize_result(), server, reason);
                 let (generation, loss) = (next.generation, Some(loss.clone()));
                 (generation, Some(self.noting(session.session(), (next, loss), notices)))
             }
             // Shared state is lost for all its users. The report is recorded for the owner, not for a session.
             OwnerKind::Sessionless(call) => {
                 let generation = link.generation().next();
-                let entry = (link.slot(), generation);
+                let entry = (link.entry_id(), generation);
                 self.app.generations.tell(&call.place.place().owner, server, entry);
                 (generation, None)
             }
@@ -124,8 +125,9 @@ impl CallOwner {
             Some(Bytes::from(edits.apply().ok()?.into_owned()))
         });
         let Some(marked) = marked else { return ReplyText::new(text) };
-        let notices =
-            self.found().map(|it| LossNotices::of(it.greeting(), self.server.name(), None));
+        let notices = self
+            .found()
+            .map(|it| LossNotices::of(it.initialize_result(), self.server.name(), None));
         let notices = notices.unwrap_or_default();
         let next = NextState::own(generation);
         let then = self.noting(session.session(), (next, None), notices);

@@ -157,7 +157,7 @@ async fn start(
     let link = match open_link::reach(
         &owner,
         era.connection(),
-        || era.hello(context.message),
+        || era.client_info(context.message),
         asked,
     )
     .await
@@ -213,7 +213,7 @@ impl ClientCall {
         let message = traced.as_ref().unwrap_or(message);
         if let Some(connection) = self.era.connection() {
             // Registers the subscription before the server can send a notification for it.
-            connection.note_subscription(self.link.slot(), message);
+            connection.note_subscription(self.link.entry_id(), message);
         }
         let call = match self.transmit(&self.link, message).await {
             Ok(call) => call,
@@ -257,8 +257,8 @@ impl ClientCall {
         let cancelled = self.in_flight.as_ref().is_some_and(InFlight::is_cancelled);
         let text = self.again.take().filter(|_| !cancelled)?;
         let connection = self.era.connection()?;
-        let hello = || connection.hello.clone();
-        let reach = open_link::reach(&self.owner, Some(connection), hello, self.asked());
+        let client_info = || connection.client_info.clone();
+        let reach = open_link::reach(&self.owner, Some(connection), client_info, self.asked());
         let link = reach.await.ok()?;
         let call = self.transmit(&link, &Message::parse(&text).ok()?).await.ok()?;
         self.lost = self.owner.unacknowledged_loss();

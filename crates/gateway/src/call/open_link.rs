@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_upstream::{CallOptions, Hello, PooledLink, Server};
+use stayput_upstream::{CallOptions, ClientInfo, PooledLink, Server};
 
 use super::owner::CallOwner;
 use crate::{
@@ -24,25 +24,25 @@ pub(crate) async fn of_connection(
     let session = app.session(&connection.owner, connection.default_session()).await.ok()?;
     let owner = CallOwner::of_gateway(app, server, session);
     let asked = RequestRef { id: "null", method: "" };
-    reach(&owner, Some(connection), || connection.hello.clone(), asked).await.ok()
+    reach(&owner, Some(connection), || connection.client_info.clone(), asked).await.ok()
 }
 
 /// Finds or opens the link of a call. A legacy connection that uses the link for the first time applies its preferences
-/// and starts to listen there. `hello` is the client information for a new link.
+/// and starts to listen there. `client_info` is the client information for a new link.
 pub(super) async fn reach(
     owner: &CallOwner,
     connection: Option<&Arc<Connection>>,
-    hello: impl FnOnce() -> Hello,
+    client_info: impl FnOnce() -> ClientInfo,
     asked: RequestRef<'_>,
 ) -> Result<PooledLink, String> {
     let (mut link, opened) = match owner.found() {
         Some(link) => (link, false),
         // Boxed, like every rare path: otherwise the future of every call would have its size.
-        None => (Box::pin(owner.open(hello())).await?, true),
+        None => (Box::pin(owner.open(client_info())).await?, true),
     };
     if let Some(connection) = connection {
         let not_listening = connection.lacks_listener_for(link.key());
-        if connection.meets(link.slot(), link.generation()) || opened || not_listening {
+        if connection.meets(link.entry_id(), link.generation()) || opened || not_listening {
             link = Box::pin(introduced(&owner.app, connection, link, opened)).await?;
         }
     }
@@ -76,10 +76,10 @@ async fn introduced(
 async fn introduce(connection: &Arc<Connection>, link: &PooledLink, opened: bool) {
     let ClientPreferences { log_level, subscriptions } = connection.wishes();
     let level = log_level
-        .filter(|_| opened && link.greeting().has("logging"))
+        .filter(|_| opened && link.initialize_result().has("logging"))
         .map(|level| ("logging/setLevel", level));
     for uri in subscriptions.keys() {
-        connection.subscribe(link.slot(), uri.clone());
+        connection.subscribe(link.entry_id(), uri.clone());
     }
     let subscriptions = subscriptions.into_values().map(|it| ("resources/subscribe", it));
     let requests = async {
@@ -96,7 +96,7 @@ async fn introduce(connection: &Arc<Connection>, link: &PooledLink, opened: bool
 pub(crate) async fn tell_level(connection: &Connection, link: &PooledLink) {
     let options = CallOptions { limit: Some(INTRODUCTION_TIMEOUT), ..CallOptions::default() };
     if let Some(level) = connection.wishes().log_level
-        && link.greeting().has("logging")
+        && link.initialize_result().has("logging")
         && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
     {
         let _ = call.answer().await;

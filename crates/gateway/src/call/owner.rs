@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stayput_core::{ActiveSession, Handle, Origin, Session};
 use stayput_upstream::{
-    Asking, Hello, Isolation, LinkOpenError, LinkOwner, PooledLink, Profile, Server,
+    ClientInfo, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, PooledLink, Profile, Server,
 };
 use stayput_wire::Era;
 
@@ -65,7 +65,7 @@ impl CallOwner {
         server: &Server,
         profile: &Profile,
     ) -> Option<Self> {
-        let (app, era) = (context.app.clone(), profile.way().era());
+        let (app, era) = (context.app.clone(), profile.era());
         let (isolation, method) = (server.isolation(era), context.asked().method);
         let is_common = method == "server/discover" || list::is_list(method);
         if !is_common && isolation != Isolation::Shared {
@@ -168,17 +168,17 @@ impl CallOwner {
         Some(link)
     }
 
-    /// Opens the link. `hello` is the client information that the server gets. No client is named on a link that
+    /// Opens the link. `client_info` is the client information that the server gets. No client is named on a link that
     /// several share.
-    pub(super) async fn open(&self, hello: Hello) -> Result<PooledLink, String> {
+    pub(super) async fn open(&self, client_info: ClientInfo) -> Result<PooledLink, String> {
         let (place, server) = (self.place(), self.app.present(&self.server)?);
         let link = match &self.kind {
             OwnerKind::Session { session, .. } => {
                 let engine = &self.app.engine;
-                engine.open_link((session.session(), &place), &server, hello).await
+                engine.open_link((session.session(), &place), &server, client_info).await
             }
             OwnerKind::Sessionless(_) => {
-                self.app.links.open(&server, &place, &Asking::default()).await
+                self.app.links.open(&server, &place, &LinkOpenOptions::default()).await
             }
         };
         link.map_err(|error| self.describe_open_error(&error))

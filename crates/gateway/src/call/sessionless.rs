@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::{Asking, Isolation, LinkOpenError, LinkOwner, Profile, Server};
+use stayput_upstream::{Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, Profile, Server};
 
 use crate::state::AppState;
 
@@ -59,13 +59,14 @@ impl AppState {
         let common = Sessionless::new(self, owner, false);
         let current = self.links.current_profile(server, common.place()).await;
         let profile = current.unwrap_or(profile);
-        let isolation = server.isolation(profile.way().era());
+        let isolation = server.isolation(profile.era());
         // On a shared link the list need not be learned here: the request itself goes to the server.
         if !profile.lacks(list) || isolation == Isolation::Shared {
             return Ok(profile);
         }
         let sessionless = Sessionless::new(self, owner, isolation == Isolation::PerSession);
-        let link = self.links.open(server, sessionless.place(), &Asking::default()).await?;
+        let link =
+            self.links.open(server, sessionless.place(), &LinkOpenOptions::default()).await?;
         Ok(self.links.relearn(server, sessionless.place(), &link).await.unwrap_or(profile))
     }
 }

@@ -25,7 +25,7 @@ impl ToolView {
     fn of(server: &Server, profile: &Profile) -> Self {
         let pages = profile.pages("tools/list");
         Self {
-            kept: server.isolation(profile.way().era()) != Isolation::Shared,
+            kept: server.isolation(profile.era()) != Isolation::Shared,
             argument: SessionArgument::for_pages(pages),
             prefixed: SessionTool::clash(tool_names(pages)),
         }

@@ -132,7 +132,7 @@ pub(crate) fn choose<'a>(
 #[cfg(test)]
 mod tests {
     use stayput_core::SessionId;
-    use stayput_upstream::{Expansion, Launch, Resolved, Scope};
+    use stayput_upstream::{Expansion, Launch, ResolvedTransport, Scope};
 
     use super::*;
 
@@ -142,7 +142,7 @@ mod tests {
             Scope::Session { owner: crate::auth::Principal::local().owner, session, branch: 0 };
         let expansion = Expansion::of(&scope).with_session_dir("/s".into());
         match definition.config().unwrap().servers[0].server.resolve(&expansion).unwrap() {
-            Resolved::Stdio(launch) => launch,
+            ResolvedTransport::Stdio(launch) => launch,
             other => panic!("{other:?}"),
         }
     }

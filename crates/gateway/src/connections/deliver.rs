@@ -21,7 +21,7 @@ pub(crate) struct Over<'a> {
 
 impl<'a> Over<'a> {
     pub(crate) fn link(link: &'a PooledLink) -> Self {
-        Self { key: link.key(), place: link.slot(), shared: link.is_shared() }
+        Self { key: link.key(), place: link.entry_id(), shared: link.is_shared() }
     }
 }
 

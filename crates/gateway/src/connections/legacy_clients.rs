@@ -66,7 +66,7 @@ pub(crate) struct LegacyClient {
 pub(crate) enum Progress {
     Called,
     /// The client has sent `initialize`.
-    Greeting,
+    Initializing,
     Connected {
         /// Secret name of the connection. It is never sent to the client.
         name: Handle,

@@ -88,7 +88,7 @@ impl AppState {
         let roster = Roster::call(self, context.owner, context.place()).await;
         let kept = |name: &str, profile: &Profile| {
             let server = self.servers.get(name);
-            server.is_some_and(|it| it.isolation(profile.way().era()) != Isolation::Shared)
+            server.is_some_and(|it| it.isolation(profile.era()) != Isolation::Shared)
         };
         Arc::new(ToolView {
             kept: roster.present.iter().any(|it| kept(&it.name, &it.profile)),

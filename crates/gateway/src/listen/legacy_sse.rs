@@ -268,14 +268,14 @@ impl LegacyClient {
         let mut progress = self.progress();
         let may = matches!(*progress, Progress::Called);
         if may {
-            *progress = Progress::Greeting;
+            *progress = Progress::Initializing;
         }
         may
     }
 
     fn back(&self) {
         let mut progress = self.progress();
-        if matches!(*progress, Progress::Greeting) {
+        if matches!(*progress, Progress::Initializing) {
             *progress = Progress::Called;
         }
     }

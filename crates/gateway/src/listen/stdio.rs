@@ -10,7 +10,7 @@ use http::HeaderMap;
 use stayput_core::{
     ActiveSession, Agent, Handle, Key, OpenOptions, OpenedSession, Origin, SessionOpenError,
 };
-use stayput_upstream::{Hello, LinkOwner};
+use stayput_upstream::{ClientInfo, LinkOwner};
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
@@ -319,8 +319,8 @@ impl StdioConversation {
             return Ok(connection);
         }
         let (session, unclaimed) = self.session().await?;
-        let hello = (Version::LATEST_LEGACY, Hello::default());
-        let connection = self.connect(&session, hello, false).await?;
+        let client_info = (Version::LATEST_LEGACY, ClientInfo::default());
+        let connection = self.connect(&session, client_info, false).await?;
         unclaimed.claim();
         Ok(connection)
     }
@@ -329,7 +329,7 @@ impl StdioConversation {
     async fn connect(
         &self,
         session: &ActiveSession,
-        said: (Version, Hello),
+        said: (Version, ClientInfo),
         greeted: bool,
     ) -> Result<ConnectionGuard, SessionOpenError> {
         let named = (self.principal.owner.clone(), self.guest.name.clone());
@@ -354,7 +354,7 @@ impl StdioConversation {
             Err(sentence) => return reply::error(id, Code::INVALID_PARAMS, &sentence),
         };
         match self.greeted(said).await {
-            Ok(greeting) => reply::result(id, &greeting),
+            Ok(initialize_result) => reply::result(id, &initialize_result),
             Err(sentence) => {
                 self.app().metrics.refused("no_session");
                 reply::error(id, Code::INTERNAL_ERROR, &sentence)
@@ -362,7 +362,10 @@ impl StdioConversation {
         }
     }
 
-    async fn greeted(&self, (version, hello): (Version, Hello)) -> Result<String, String> {
+    async fn greeted(
+        &self,
+        (version, client_info): (Version, ClientInfo),
+    ) -> Result<String, String> {
         let (app, target) = (self.app(), &self.guest.target);
         let to_text = |error: SessionOpenError| error.to_string();
         let (before, greeted) = {
@@ -384,10 +387,12 @@ impl StdioConversation {
         };
         let place = LinkOwner::new(self.principal.owner.clone(), session.id());
         let present = self.present();
-        let greeting = initialize::greeting(&present, target, &place, (&version, &hello)).await?;
-        self.connect(&session, (version, hello), true).await.map_err(to_text)?;
+        let initialize_result =
+            initialize::initialize_result(&present, target, &place, (&version, &client_info))
+                .await?;
+        self.connect(&session, (version, client_info), true).await.map_err(to_text)?;
         unclaimed.claim();
-        Ok(greeting)
+        Ok(initialize_result)
     }
 
     /// Ends the previous connection, as if the client had left and come back.

@@ -54,9 +54,9 @@ pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<PooledLink> 
 /// Forwards messages from this link, while the client listens.
 pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &PooledLink) {
     let Some(stream) = connection.listen_stream() else { return };
-    let declares = connection.declares;
-    let Ok(listener) = link.listen(INTEREST, declares).await else { return };
-    let from = (link.key().clone(), link.slot(), link.is_shared());
+    let capabilities = connection.capabilities;
+    let Ok(listener) = link.listen(INTEREST, capabilities).await else { return };
+    let from = (link.key().clone(), link.entry_id(), link.is_shared());
     let forward = hear(connection.clone(), from, stream, listener);
     let task = tokio::runtime::Handle::current().spawn(forward);
     connection.hear(link.key().clone(), task.abort_handle());

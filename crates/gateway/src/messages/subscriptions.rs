@@ -23,7 +23,7 @@ pub(crate) fn give_up(app: &AppState, connection: &Connection, wishes: &ClientPr
         return;
     }
     for link in listen_stream::links(app, connection) {
-        let wanted = |uri: &str| is_wanted(app, link.slot(), uri);
+        let wanted = |uri: &str| is_wanted(app, link.entry_id(), uri);
         let unwanted = wishes.subscriptions.keys().filter(|uri| !wanted(uri));
         let unwanted: Vec<_> = unwanted.map(|uri| params(uri)).collect();
         // Runs in the background, because no request waits for it.
@@ -40,7 +40,7 @@ pub(crate) async fn renew(app: &AppState, connection: &Connection, message: &Mes
     let uri = message.params().and_then(|params| params.find(&["uri"])?.text());
     let Some(uri) = uri else { return };
     for link in listen_stream::links(app, connection) {
-        if is_wanted(app, link.slot(), &uri) {
+        if is_wanted(app, link.entry_id(), &uri) {
             tell(&link, "resources/subscribe", &params(&uri)).await;
         }
     }

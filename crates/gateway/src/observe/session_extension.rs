@@ -30,6 +30,6 @@ impl SessionExtension {
 
     /// Stores the link that was used last.
     pub(crate) fn set_link(&self, link: &PooledLink) {
-        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.spot();
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.hint();
     }
 }

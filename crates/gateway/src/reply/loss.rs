@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use stayput_core::{Generation, SessionId};
-use stayput_upstream::{Delivery, Greeting, LossReason};
+use stayput_upstream::{Delivery, InitializeResult, LossReason};
 use stayput_wire::{Code, Era, json, meta};
 
 use crate::reply::{self, RequestRef};
@@ -108,9 +108,13 @@ pub(crate) struct LossNotices {
 impl LossNotices {
     /// Builds the notifications for a loss on a server with these capabilities. For a server without `logging` there
     /// is no warning.
-    pub(crate) fn of(greeting: &Greeting, server: &str, why: Option<LossReason>) -> Self {
-        let changed = LISTS_CHANGED.iter().filter(|(kind, _)| greeting.has(kind));
-        let warning = greeting.has("logging").then(|| {
+    pub(crate) fn of(
+        initialize_result: &InitializeResult,
+        server: &str,
+        why: Option<LossReason>,
+    ) -> Self {
+        let changed = LISTS_CHANGED.iter().filter(|(kind, _)| initialize_result.has(kind));
+        let warning = initialize_result.has("logging").then(|| {
             let why = reason(why);
             let data = json::quote(&format!("the state of `{server}` was lost ({why})"));
             format!(

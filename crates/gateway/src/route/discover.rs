@@ -31,15 +31,15 @@ pub(super) fn advertises(profile: &Profile, method: &str) -> bool {
         "completion/complete" => "completions",
         _ => return false,
     };
-    profile.greeting().has(capability)
+    profile.initialize_result().has(capability)
 }
 
 /// Builds the answer to `server/discover` if it is known: the result of the server itself, or one built from its
 /// `initialize` result.
 pub(super) fn known<'p>(server: &Server, profile: &'p Profile) -> Option<Cow<'p, str>> {
-    let said = match profile.way().era() {
+    let said = match profile.era() {
         Era::Legacy => Cow::Owned(built(profile)),
-        Era::Modern => Cow::Borrowed(profile.greeting().result()),
+        Era::Modern => Cow::Borrowed(profile.initialize_result().result()),
     };
     lists::is_fresh(server, profile, &said).then_some(said)
 }
@@ -64,8 +64,9 @@ pub(super) fn of_stayput() -> String {
 
 /// Converts the `initialize` result of a legacy server to a `server/discover` result.
 fn built(profile: &Profile) -> String {
-    let greeting = Raw::parse(profile.greeting().result()).ok();
-    let find = |name: &str| greeting.and_then(|it| it.find(&[name])).filter(|it| !it.is_null());
+    let initialize_result = Raw::parse(profile.initialize_result().result()).ok();
+    let find =
+        |name: &str| initialize_result.and_then(|it| it.find(&[name])).filter(|it| !it.is_null());
     let capabilities = find("capabilities").map(capabilities).unwrap_or_default();
     let (versions, ttl, kept) =
         (validate::versions(), crate::catalog::list::TTL, crate::catalog::list::PUBLIC);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use stayput_core::{ActiveSession, Handle, OpenOptions, Session, SessionOpenError};
-use stayput_upstream::{Hello, LinkOwner};
+use stayput_upstream::{ClientInfo, LinkOwner};
 use stayput_wire::{Code, Era, Message, Version};
 
 use crate::{
@@ -69,8 +69,8 @@ pub(crate) async fn initialize(context: &RequestContext<'_>) -> Greeted {
         }
     };
     match open(context, client).await {
-        Ok((name, greeting)) => {
-            let answer = reply::result(asked.id, &greeting);
+        Ok((name, initialize_result)) => {
+            let answer = reply::result(asked.id, &initialize_result);
             Greeted { answer, name: Some(name), later: None }
         }
         Err(HandshakeError::Named(refusal)) => {
@@ -93,7 +93,7 @@ pub(crate) const NOBODY: &str = r#"{"name":"unknown","version":"0"}"#;
 
 /// Parses the protocol version and client information of an `initialize` request. Returns the error message if they
 /// are invalid.
-pub(crate) fn said(message: &Message<'_>) -> Result<(Version, Hello), String> {
+pub(crate) fn said(message: &Message<'_>) -> Result<(Version, ClientInfo), String> {
     let params = message.params();
     let find = |name: &str| params.and_then(|params| params.find(&[name]));
     let said = find("protocolVersion").and_then(|version| version.text().map(|it| it.into_owned()));
@@ -104,8 +104,8 @@ pub(crate) fn said(message: &Message<'_>) -> Result<(Version, Hello), String> {
         let sentence = format!("`clientInfo` and `capabilities` have more than {HELLO} bytes");
         return Err(sentence);
     }
-    let hello = Hello::new(info, capabilities).map_err(|error| error.to_string())?;
-    Ok((spoken(&said), hello))
+    let client_info = ClientInfo::new(info, capabilities).map_err(|error| error.to_string())?;
+    Ok((spoken(&said), client_info))
 }
 
 /// Returns the protocol version to use with a client that asks for this one.
@@ -120,7 +120,7 @@ fn spoken(said: &str) -> Version {
 
 async fn open(
     context: &RequestContext<'_>,
-    (version, hello): (Version, Hello),
+    (version, client_info): (Version, ClientInfo),
 ) -> Result<(Handle, String), HandshakeError> {
     let RequestContext { app, owner, target, .. } = *context;
     let handle = Handle::generate();
@@ -129,7 +129,7 @@ async fn open(
     let (session, unclaimed) = match found {
         Some(found) => (found.session, UnclaimedSession::kept(app, target)),
         None => {
-            let bytes = Connection::new_bytes(target, (&version, &hello));
+            let bytes = Connection::new_bytes(target, (&version, &client_info));
             let options = OpenOptions::new(owner.clone()).connection(handle.clone(), bytes);
             let session = app.open(&options, target.label()).await?.session;
             let unclaimed = UnclaimedSession::of(app, target, &session);
@@ -137,32 +137,33 @@ async fn open(
         }
     };
     let identity = (owner.clone(), handle.clone());
-    let connection = Connection::new(identity, session.id(), target.clone(), (version, hello));
+    let connection =
+        Connection::new(identity, session.id(), target.clone(), (version, client_info));
     let place = LinkOwner::new(owner.clone(), session.id());
-    let client = (&connection.version, &connection.hello);
-    let greeting = greeting(app, target, &place, client).await?;
+    let client = (&connection.version, &connection.client_info);
+    let initialize_result = initialize_result(app, target, &place, client).await?;
     if !is_new {
         app.sessions.connect(&session, &handle, &connection.to_bytes()).await?;
     }
     app.connections.insert(Arc::new(connection));
     unclaimed.claim();
-    Ok((handle, greeting))
+    Ok((handle, initialize_result))
 }
 
 /// Builds the `initialize` result of the server or the aggregate behind a path.
-pub(crate) async fn greeting(
+pub(crate) async fn initialize_result(
     app: &Arc<AppState>,
     target: &Target,
     place: &LinkOwner,
-    (version, hello): (&Version, &Hello),
+    (version, client_info): (&Version, &ClientInfo),
 ) -> Result<String, String> {
     let Target::Server(name) = target else {
         return Ok(aggregate::greet(app, place, version).await);
     };
     let server = app.servers.get(&**name).ok_or_else(|| snapshot::gone(name))?;
-    let profile = app.links.profile_for(server, place, hello).await;
+    let profile = app.links.profile_for(server, place, client_info).await;
     let profile = profile.map_err(|error| app.describe_open_error(&error))?;
-    Ok(lists::greeting(&profile, version))
+    Ok(lists::initialize_result(&profile, version))
 }
 
 /// Guard of a new session that its client does not know yet. If it is dropped, because the client disconnected or the

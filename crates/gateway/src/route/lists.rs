@@ -3,7 +3,9 @@
 use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
-use stayput_upstream::{CallOptions, Isolation, LinkOwner, PooledLink, Profile, Server, Way};
+use stayput_upstream::{
+    CallOptions, Isolation, LinkOwner, PooledLink, Profile, Server, ServerProtocol,
+};
 use stayput_wire::{Code, Edits, Era, Message, Raw, Version, json, meta};
 
 use crate::{
@@ -20,7 +22,7 @@ pub(super) fn ttl(result: Raw<'_>) -> u64 {
 /// Returns whether a cached result may still be sent to a client that observes its lifetime. The lifetime only counts
 /// for a modern server that can be asked on an existing link.
 pub(super) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool {
-    let era = profile.way().era();
+    let era = profile.protocol().era();
     if era == Era::Legacy || server.isolation(era) == Isolation::PerSession {
         return true;
     }
@@ -29,10 +31,10 @@ pub(super) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool
 }
 
 /// Builds the `initialize` result for a client that speaks `version`.
-pub(super) fn greeting(profile: &Profile, version: &Version) -> String {
-    let result = profile.greeting().result();
+pub(super) fn initialize_result(profile: &Profile, version: &Version) -> String {
+    let result = profile.initialize_result().result();
     let version = json::quote(version.as_str());
-    if profile.way() == Way::Modern {
+    if profile.protocol() == ServerProtocol::Modern {
         return of_discovery(result, &version);
     }
     let mut edits = Edits::new(result);
@@ -81,7 +83,7 @@ pub(super) async fn known(
     }
     let Some(page) = page(profile, asked.method, context.message.params()) else {
         // A server with one link per session is not asked for an unknown cursor, because that would need a link.
-        let isolation = server.isolation(profile.way().era());
+        let isolation = server.isolation(profile.protocol().era());
         let refused = isolation == Isolation::PerSession && !profile.pages(asked.method).is_empty();
         return refused.then(|| context.error(Code::INVALID_PARAMS, "there is no such cursor"));
     };
@@ -127,7 +129,7 @@ async fn known_to(
     {
         return Some(page);
     }
-    let profile = app.links.profile_for(server, &place, &connection.hello).await.ok()?;
+    let profile = app.links.profile_for(server, &place, &connection.client_info).await.ok()?;
     page(&profile, method, message.params()).map(str::to_owned)
 }
 

@@ -79,7 +79,7 @@ async fn profile(context: &RequestContext<'_>, server: &Server) -> Result<Arc<Pr
         false => app.profile(server, context.owner).await,
     };
     let profile = profile.map_err(|error| context.failure(&app.describe_open_error(&error)))?;
-    if profile.way().era() == Era::Legacy && !discover::advertises(&profile, method) {
+    if profile.era() == Era::Legacy && !discover::advertises(&profile, method) {
         let sentence = format!("the server has no `{method}`");
         return Err(context.error(Code::METHOD_NOT_FOUND, &sentence));
     }
@@ -119,7 +119,7 @@ fn check_headers(
     tool: &str,
 ) -> Option<Result<(), InvalidRequest>> {
     let (headers, params) = (context.headers, context.message.params());
-    let link = match profile.way().era() {
+    let link = match profile.era() {
         // Without a session, only a shared link can be found.
         Era::Modern => {
             let sessionless = Sessionless::new(context.app, context.owner, false);

@@ -69,7 +69,7 @@ impl AppState {
 #[cfg(test)]
 mod tests {
     use stayput_core::{Connection as InStore, OpenOptions};
-    use stayput_upstream::Hello;
+    use stayput_upstream::ClientInfo;
     use stayput_wire::Version;
 
     use super::*;
@@ -83,7 +83,7 @@ mod tests {
         let World { app, store, .. } = &World::new().await;
         let session = app.sessions.open(&OpenOptions::new(ann())).await.unwrap().session;
         let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
-        let (named, said) = ((ann(), name.clone()), (version, Hello::default()));
+        let (named, said) = ((ann(), name.clone()), (version, ClientInfo::default()));
         let made = Connection::new(named, session.id(), Target::All, said);
         app.keep(&made).await.unwrap();
         app.connections.insert(Arc::new(made));

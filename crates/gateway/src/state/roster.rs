@@ -111,7 +111,8 @@ fn settle(
         Ok(profile) => {
             if absences.over(name) {
                 app.log.info(&format!("the server `{name}` is there now"));
-                let kinds = LISTS_CHANGED.iter().filter(|(kind, _)| profile.greeting().has(kind));
+                let kinds =
+                    LISTS_CHANGED.iter().filter(|(kind, _)| profile.initialize_result().has(kind));
                 for (_, text) in kinds {
                     let sees = |owner: &Owner, claims: &Claims| app.views.show(name, owner, claims);
                     app.connections.tell(&Target::All, text, sees);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use stayput_core::Owner;
 
-use super::limits::{Cost, Limits, Obstacle, Used};
+use super::limits::{BudgetUsage, Cost, Limits, Obstacle};
 
 /// Owner that a permit counts for. `None` stands for links without an owner: they have no limit of their own,
 /// and one turn in the queue like an owner.
@@ -107,9 +107,9 @@ impl<W> Ledger<W> {
         &self.limits
     }
 
-    pub(super) fn used(&self) -> Used {
+    pub(super) fn used(&self) -> BudgetUsage {
         let Count { processes, links } = self.total.taken;
-        Used { processes, links, waiting: self.total.waiting.links }
+        BudgetUsage { processes, links, waiting: self.total.waiting.links }
     }
 
     /// Returns the limit that blocks one more link. With `swap`, a process has just ended and the memory was

@@ -138,7 +138,7 @@ impl AtCapacity {
 
 /// Kind of link that has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct RecycleFilter<'a> {
     /// Links of this owner, if its own limit is reached; otherwise of any owner.
     pub owner: Option<&'a Owner>,
     /// Whether it has to be a child process, because the end of another link would not help.
@@ -151,12 +151,12 @@ pub trait Recycle: Send + Sync {
     ///
     /// It marks the link's permit as [leaving](super::Permit::leaving) before it returns, so that no second
     /// link is ended for the same request. The capacity is free when the permit is dropped.
-    fn recycle(&self, wanted: Wanted<'_>) -> bool;
+    fn recycle(&self, wanted: RecycleFilter<'_>) -> bool;
 }
 
 /// Current use of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct BudgetUsage {
     /// Child processes.
     pub processes: usize,
     /// Links, processes included.

@@ -17,7 +17,9 @@ use tokio::sync::{Notify, oneshot};
 
 use self::ledger::{Grant, Ledger, PermitOwner, Ticket};
 
-pub use self::limits::{AtCapacity, Cost, Limits, Obstacle, PerOwner, Recycle, Used, Wanted};
+pub use self::limits::{
+    AtCapacity, BudgetUsage, Cost, Limits, Obstacle, PerOwner, Recycle, RecycleFilter,
+};
 
 /// Limits the number of links and child processes, and queues requests above a limit.
 ///
@@ -142,7 +144,7 @@ impl Budget {
 
     /// Current use.
     #[must_use]
-    pub fn used(&self) -> Used {
+    pub fn used(&self) -> BudgetUsage {
         self.0.lock().used()
     }
 }
@@ -204,7 +206,8 @@ impl QueuedRequest {
         self.obstacle = obstacle;
         let mut asking = RecycleGuard { waiting: self, found: false };
         let owner = self.ticket.payer.as_ref().filter(|_| obstacle.is_of_owner());
-        asking.found = recycle.recycle(Wanted { owner, process: obstacle.is_of_processes() });
+        asking.found =
+            recycle.recycle(RecycleFilter { owner, process: obstacle.is_of_processes() });
     }
 }
 
@@ -302,7 +305,7 @@ mod tests {
     struct Nothing;
 
     impl Recycle for Nothing {
-        fn recycle(&self, _: Wanted<'_>) -> bool {
+        fn recycle(&self, _: RecycleFilter<'_>) -> bool {
             false
         }
     }

@@ -5,28 +5,28 @@ use std::{fmt, sync::Arc};
 
 /// `clientInfo` and `capabilities` of a client. A clone shares the texts.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Hello {
+pub struct ClientInfo {
     pub(crate) info: Arc<str>,
     pub(crate) capabilities: Arc<str>,
 }
 
-/// A part of a [`Hello`] is not a JSON object.
+/// A part of a [`ClientInfo`] is not a JSON object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` of a client has to be a JSON object")]
-pub struct InvalidHello(&'static str);
+pub struct InvalidClientInfo(&'static str);
 
-impl Hello {
+impl ClientInfo {
     /// Takes the `clientInfo` and `capabilities` of a client. Both are JSON objects and are sent unchanged.
     ///
     /// # Errors
     /// If one of them is not a JSON object.
-    pub fn new(info: &str, capabilities: &str) -> Result<Self, InvalidHello> {
+    pub fn new(info: &str, capabilities: &str) -> Result<Self, InvalidClientInfo> {
         let object = |text: &str| Raw::parse(text).is_ok_and(Raw::is_object);
         if !object(info) {
-            return Err(InvalidHello("clientInfo"));
+            return Err(InvalidClientInfo("clientInfo"));
         }
         if !object(capabilities) {
-            return Err(InvalidHello("capabilities"));
+            return Err(InvalidClientInfo("capabilities"));
         }
         Ok(Self { info: info.into(), capabilities: capabilities.into() })
     }
@@ -62,26 +62,26 @@ impl Hello {
 
     /// `capabilities` as JSON.
     #[must_use]
-    pub fn capabilities(&self) -> &str {
+    pub fn capabilities_json(&self) -> &str {
         &self.capabilities
     }
 
     /// Requests that the client can answer.
     #[must_use]
-    pub fn declares(&self) -> super::Declares {
-        super::Declares::of(&self.capabilities)
+    pub fn capabilities(&self) -> super::ClientCapabilities {
+        super::ClientCapabilities::of(&self.capabilities)
     }
 }
 
-impl Default for Hello {
+impl Default for ClientInfo {
     /// Client info of Stayput itself.
     fn default() -> Self {
         Self::named("stayput", env!("CARGO_PKG_VERSION"))
     }
 }
 
-impl fmt::Debug for Hello {
+impl fmt::Debug for ClientInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Hello({} bytes)", self.info.len() + self.capabilities.len())
+        write!(f, "ClientInfo({} bytes)", self.info.len() + self.capabilities.len())
     }
 }

@@ -19,7 +19,7 @@ use super::{
     prepare::{self, Prepared},
 };
 use crate::{
-    Budget, Delivery, Greeting, Loss, LossReason, Server,
+    Budget, Delivery, InitializeResult, Loss, LossReason, Server,
     budget::link_permit::LinkPermit,
     link::request_id,
     util::{flag::Flag, lock::lock},
@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub(crate) protocol: OnceLock<NegotiatedProtocol>,
     pub(crate) carrier: LinkTransport,
     /// Server info and capabilities, set by the handshake.
-    pub(super) greeting: OnceLock<Greeting>,
+    pub(super) initialize_result: OnceLock<InitializeResult>,
     /// Cleared by the first call of `Link::is_new`.
     pub(super) fresh: AtomicBool,
     /// Whether several sessions may use the link. Then a message without a call may concern any of their
@@ -97,7 +97,7 @@ impl Core {
             over: Flag::default(),
             gone: Flag::default(),
             shares: AtomicUsize::new(0),
-            greeting: OnceLock::new(),
+            initialize_result: OnceLock::new(),
             fresh: AtomicBool::new(true),
             shared,
             permit: Mutex::new(Some(permit)),

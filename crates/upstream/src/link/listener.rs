@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::{fmt, future::poll_fn, sync::Arc};
 
 use super::{
-    Call, Core, Declares, Inbox, Incoming,
+    Call, ClientCapabilities, Core, Inbox, Incoming,
     inbox::{MessagePriority, Overflow},
 };
 use crate::{CallError, util::lock::lock};
@@ -26,12 +26,12 @@ enum Source {
 }
 
 impl Listener {
-    pub(super) fn on_link(core: Arc<Core>, declares: Declares) -> Self {
+    pub(super) fn on_link(core: Arc<Core>, capabilities: ClientCapabilities) -> Self {
         let inbox = Arc::new(Inbox::default());
         if let Some(error) = core.lost(crate::Delivery::NotSent) {
             inbox.end(Err(error));
         } else {
-            lock(&core.listeners).0.push((inbox.clone(), declares));
+            lock(&core.listeners).0.push((inbox.clone(), capabilities));
             core.carrier.listen(&core);
             // The link may have ended between the check and the insertion.
             if let Some(error) = core.lost(crate::Delivery::NotSent) {
@@ -72,7 +72,7 @@ impl fmt::Debug for Listener {
 
 /// Listeners of one link.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners(Vec<(Arc<Inbox>, Declares)>);
+pub(crate) struct Listeners(Vec<(Arc<Inbox>, ClientCapabilities)>);
 
 impl Listeners {
     pub(crate) fn is_empty(&self) -> bool {
@@ -95,9 +95,9 @@ impl Listeners {
     }
 
     /// Returns the first listener that can answer such a request.
-    pub(super) fn find_answerer(&self, needed: Declares) -> Option<Arc<Inbox>> {
+    pub(super) fn find_answerer(&self, needed: ClientCapabilities) -> Option<Arc<Inbox>> {
         let mut only_call_that_can_answer =
-            self.0.iter().filter(|(_, declares)| declares.includes(needed));
+            self.0.iter().filter(|(_, capabilities)| capabilities.includes(needed));
         only_call_that_can_answer.next().map(|(inbox, _)| inbox.clone())
     }
 }

@@ -2,9 +2,9 @@
 
 mod answer;
 mod call;
+mod client_capabilities;
 mod client_info;
 mod core;
-mod declares;
 mod driver;
 mod inbox;
 pub(crate) mod list_pages;
@@ -26,15 +26,15 @@ use std::{
 };
 use tokio::time::Instant;
 
-use crate::{Greeting, Loss, LossReason};
+use crate::{InitializeResult, Loss, LossReason};
 
-pub use crate::link::client_info::{Hello, InvalidHello};
+pub use crate::link::client_info::{ClientInfo, InvalidClientInfo};
 pub use crate::link::server_request::ServerRequest;
 pub(crate) use crate::link::transport::{LinkTransport, cancellation};
 pub use answer::Answer;
 pub use call::{Call, CallError, Canceller};
+pub use client_capabilities::ClientCapabilities;
 pub(crate) use core::{Core, PoolContext};
-pub use declares::Declares;
 pub(crate) use inbox::Inbox;
 pub use inbox::Incoming;
 pub use listener::Listener;
@@ -63,7 +63,7 @@ pub struct CallOptions {
     /// Time without an answer or progress after which the call fails. `None` uses the timeout of the server.
     pub limit: Option<Duration>,
     /// Requests that the client of this call can answer.
-    pub declares: Declares,
+    pub capabilities: ClientCapabilities,
 }
 
 /// Origin of a request.
@@ -78,8 +78,8 @@ pub(crate) enum RequestOrigin {
 }
 
 impl Link {
-    pub(crate) fn new(core: Arc<Core>, greeting: Greeting) -> Self {
-        let first = core.greeting.set(greeting).is_ok();
+    pub(crate) fn new(core: Arc<Core>, initialize_result: InitializeResult) -> Self {
+        let first = core.initialize_result.set(initialize_result).is_ok();
         debug_assert!(first, "a core becomes a link once");
         core.shares.fetch_add(1, Ordering::Relaxed);
         Self { core }
@@ -128,7 +128,7 @@ impl Link {
         Ok(())
     }
 
-    /// Listens for messages of the server outside any call. `declares` lists the requests that the listener
+    /// Listens for messages of the server outside any call. `capabilities` lists the requests that the listener
     /// can answer.
     ///
     /// For a modern server, `interest` is the `notifications` object of `subscriptions/listen`. A legacy
@@ -136,24 +136,28 @@ impl Link {
     ///
     /// # Errors
     /// If the link has ended, or `interest` is not JSON.
-    pub async fn listen(&self, interest: &str, declares: Declares) -> Result<Listener, CallError> {
-        if self.greeting().era() == stayput_wire::Era::Modern {
+    pub async fn listen(
+        &self,
+        interest: &str,
+        capabilities: ClientCapabilities,
+    ) -> Result<Listener, CallError> {
+        if self.initialize_result().era() == stayput_wire::Era::Modern {
             let params = format!(r#"{{"notifications":{interest}}}"#);
             // The subscription may stay silent for hours.
             let limit = Some(Duration::MAX);
-            let options = CallOptions { limit, declares };
+            let options = CallOptions { limit, capabilities };
             let call = self.call("subscriptions/listen", Some(&params), options).await?;
             return Ok(Listener::on_call(call));
         }
-        Ok(Listener::on_link(self.core.clone(), declares))
+        Ok(Listener::on_link(self.core.clone(), capabilities))
     }
 
     /// Listens for messages of a legacy server outside any call, as [`Link::listen`]. `None` for a modern
     /// server, which needs a request for that. The listener does not keep the link alive.
     #[must_use]
-    pub fn listener(&self, declares: Declares) -> Option<Listener> {
-        let legacy = self.greeting().era() == stayput_wire::Era::Legacy;
-        legacy.then(|| Listener::on_link(self.core.clone(), declares))
+    pub fn listener(&self, capabilities: ClientCapabilities) -> Option<Listener> {
+        let legacy = self.initialize_result().era() == stayput_wire::Era::Legacy;
+        legacy.then(|| Listener::on_link(self.core.clone(), capabilities))
     }
 
     /// Whether the link was just opened or resumed. Returns `true` once.
@@ -165,9 +169,9 @@ impl Link {
 
     /// Server info and capabilities from the handshake.
     #[must_use]
-    pub fn greeting(&self) -> &Greeting {
+    pub fn initialize_result(&self) -> &InitializeResult {
         // Set when the link was created; the default is never used.
-        self.core.greeting.get_or_init(Greeting::nothing)
+        self.core.initialize_result.get_or_init(InitializeResult::nothing)
     }
 
     /// Records from a page of `tools/list` which arguments a modern server wants as headers.
@@ -247,7 +251,8 @@ impl Link {
     /// one without a session id.
     #[must_use]
     pub fn keeps_state(&self) -> bool {
-        self.greeting().era() == stayput_wire::Era::Legacy && self.core.carrier.keeps_state()
+        self.initialize_result().era() == stayput_wire::Era::Legacy
+            && self.core.carrier.keeps_state()
     }
 
     pub(crate) fn is_process(&self) -> bool {

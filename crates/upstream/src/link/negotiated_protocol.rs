@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::Hello;
+use super::ClientInfo;
 
 /// Negotiated protocol version and its data. It is fixed for the lifetime of the link.
 pub(crate) struct NegotiatedProtocol {
@@ -26,12 +26,12 @@ struct Modern {
 }
 
 impl NegotiatedProtocol {
-    pub(crate) fn new(version: Version, hello: &Hello) -> Self {
+    pub(crate) fn new(version: Version, client_info: &ClientInfo) -> Self {
         let modern = (version.era() == Era::Modern).then(|| {
             let meta = [
                 (meta::PROTOCOL_VERSION, json::quote(version.as_str()).into()),
-                (meta::CLIENT_CAPABILITIES, hello.capabilities.clone()),
-                (meta::CLIENT_INFO, hello.info.clone()),
+                (meta::CLIENT_CAPABILITIES, client_info.capabilities.clone()),
+                (meta::CLIENT_INFO, client_info.info.clone()),
             ];
             Box::new(Modern { meta, marks: RwLock::default() })
         });

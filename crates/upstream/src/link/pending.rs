@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-use super::{CallError, Declares, PendingCall};
+use super::{CallError, ClientCapabilities, PendingCall};
 use crate::Loss;
 
 /// A table that held more calls than this is freed when it becomes empty.
@@ -166,8 +166,8 @@ impl Pending {
     }
 
     /// Returns the only call in flight whose client can answer such a request.
-    pub(crate) fn only_call_that_can_answer(&self, needed: Declares) -> Option<u64> {
-        match self.numbers(|pending_call| pending_call.declares.includes(needed))[..] {
+    pub(crate) fn only_call_that_can_answer(&self, needed: ClientCapabilities) -> Option<u64> {
+        match self.numbers(|pending_call| pending_call.capabilities.includes(needed))[..] {
             [number] => Some(number),
             _ => None,
         }

@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-use super::{CallOptions, Declares, Inbox, Prepared, driver::Driver};
+use super::{CallOptions, ClientCapabilities, Inbox, Prepared, driver::Driver};
 
 /// Call in flight. Link, caller and reader share it in one allocation.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct PendingCall {
     pub(crate) id: Option<IdBuf>,
     /// Progress token of the caller, as it was written.
     pub(crate) token: Option<Box<str>>,
-    pub(crate) declares: Declares,
+    pub(crate) capabilities: ClientCapabilities,
     /// Time without progress after which the call fails.
     pub(crate) limit: Duration,
     began: Instant,
@@ -49,7 +49,7 @@ impl PendingCall {
             inbox: Inbox::default(),
             id,
             token: prepared.token.take(),
-            declares: options.declares,
+            capabilities: options.capabilities,
             limit,
             began: Instant::now(),
             progressed: AtomicU64::new(0),

@@ -234,7 +234,7 @@ mod tests {
     fn meta_of_a_modern_client_stays_unchanged() {
         let protocol = NegotiatedProtocol::new(
             stayput_wire::Version::LATEST,
-            &crate::Hello::named("first", "1"),
+            &crate::ClientInfo::named("first", "1"),
         );
         let text = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"x":1.0}}}}"#;
         let output = prepared(text, Some(&protocol));

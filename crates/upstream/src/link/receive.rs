@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Answer, Core, Declares, PendingCall, ServerRequest,
+    Answer, ClientCapabilities, Core, PendingCall, ServerRequest,
     answer::AnswerRanges,
     inbox::{Inbox, MessagePriority, Overflow},
     pending::Pending,
@@ -286,7 +286,7 @@ impl Core {
             let mut pending = lock(&self.pending);
             let (call, recipient) = match self.shared {
                 true => shared_recipient(&mut pending, method, via),
-                false => self.recipient(&pending, Declares::needed(method), via),
+                false => self.recipient(&pending, ClientCapabilities::needed(method), via),
             };
             (call, recipient.map(|recipient| (recipient, pending.ask(id.clone(), call))))
         };
@@ -314,7 +314,7 @@ impl Core {
     fn recipient(
         &self,
         pending: &Pending,
-        needed: Declares,
+        needed: ClientCapabilities,
         via: MessageSource,
     ) -> (Option<u64>, Option<RequestRecipient>) {
         let listener = || lock(&self.listeners).find_answerer(needed);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use stayput_core::Generation;
 use stayput_wire::Version;
 
-use crate::{Identity, Link, SealError, SealKey, Way};
+use crate::{Identity, Link, SealError, SealKey, ServerProtocol};
 
 /// Data to resume a link from another process.
 ///
@@ -17,7 +17,7 @@ pub struct Attachment {
     /// Generation of the link.
     pub generation: Generation,
     /// Transport and era of the server.
-    pub way: Way,
+    pub protocol: ServerProtocol,
     /// Negotiated protocol version.
     pub version: Version,
     /// Identity of configuration and credentials. The attachment is valid for no other identity.
@@ -25,7 +25,7 @@ pub struct Attachment {
     /// Session id of the server, if it gave one. It is a secret.
     pub session: Option<String>,
     /// `initialize` result as the server wrote it. Empty for a process, which cannot be resumed.
-    pub greeting: String,
+    pub initialize_result: String,
     /// Whether the link had a child process, whose state ended with it.
     pub is_process: bool,
 }
@@ -46,10 +46,12 @@ pub enum AttachmentError {
 #[serde(deny_unknown_fields)]
 struct StoredAttachment {
     v: u32,
-    way: Way,
+    #[serde(rename = "way")]
+    protocol: ServerProtocol,
     version: String,
     identity: String,
-    greeting: String,
+    #[serde(rename = "greeting")]
+    initialize_result: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -62,16 +64,20 @@ impl Attachment {
     /// Builds the attachment of `link`.
     pub(crate) fn of(
         link: &Link,
-        (generation, way): (Generation, Way),
+        (generation, protocol): (Generation, ServerProtocol),
         identity: Identity,
     ) -> Self {
-        let (greeting, is_process) = (link.greeting(), link.is_process());
+        let (initialize_result, is_process) = (link.initialize_result(), link.is_process());
         Self {
             generation,
-            way,
-            version: greeting.version().clone(),
+            protocol,
+            version: initialize_result.version().clone(),
             identity,
-            greeting: if is_process { String::new() } else { greeting.result().to_owned() },
+            initialize_result: if is_process {
+                String::new()
+            } else {
+                initialize_result.result().to_owned()
+            },
             session: link.session().map(str::to_owned),
             is_process,
         }
@@ -86,10 +92,10 @@ impl Attachment {
         let session = session.map(|id| key.seal(CONTEXT, id.as_bytes())).transpose()?;
         let body = StoredAttachment {
             v: 1,
-            way: self.way,
+            protocol: self.protocol,
             version: self.version.as_str().to_owned(),
             identity: self.identity.to_hex(),
-            greeting: self.greeting.clone(),
+            initialize_result: self.initialize_result.clone(),
             session,
             process: self.is_process,
         };
@@ -109,10 +115,10 @@ impl Attachment {
         let session = session.map(String::from_utf8).transpose().map_err(|_| unreadable())?;
         Ok(Self {
             generation: kept.generation,
-            way: body.way,
+            protocol: body.protocol,
             version: Version::from(&*body.version),
             identity: identity(&body.identity).ok_or_else(unreadable)?,
-            greeting: body.greeting,
+            initialize_result: body.initialize_result,
             session,
             is_process: body.process,
         })
@@ -129,13 +135,13 @@ impl Attachment {
     /// Whether there is no state that could be lost.
     #[must_use]
     pub fn is_stateless(&self) -> bool {
-        !self.is_process && self.way != Way::Sse && self.session.is_none()
+        !self.is_process && self.protocol != ServerProtocol::Sse && self.session.is_none()
     }
 
     /// Whether the server-side session can be resumed.
     #[must_use]
     pub fn can_resume(&self) -> bool {
-        !self.is_process && self.way == Way::Legacy && self.session.is_some()
+        !self.is_process && self.protocol == ServerProtocol::Legacy && self.session.is_some()
     }
 }
 
@@ -153,7 +159,7 @@ fn identity(digits: &str) -> Option<Identity> {
 
 impl fmt::Debug for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { generation, way, version, .. } = self;
-        write!(f, "Attachment({way:?} {}, generation {generation})", version.as_str())
+        let Self { generation, protocol, version, .. } = self;
+        write!(f, "Attachment({protocol:?} {}, generation {generation})", version.as_str())
     }
 }

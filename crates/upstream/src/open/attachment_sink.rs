@@ -17,23 +17,23 @@ pub trait AttachmentSink: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// If it cannot be read now. The link is then not opened, because another one might exist.
-    async fn load(&self) -> Result<Option<Attachment>, KeepError>;
+    async fn load(&self) -> Result<Option<Attachment>, AttachmentStoreError>;
 
     /// Saves the attachment. No call is sent before this returns, because every answer depends on it.
     ///
     /// # Errors
     /// If it cannot be saved. The link is then not used.
-    async fn save(&self, attachment: &Attachment) -> Result<(), KeepError>;
+    async fn save(&self, attachment: &Attachment) -> Result<(), AttachmentStoreError>;
 }
 
 /// An attachment could not be loaded or saved.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("what is kept of the link cannot be read or written now: {reason}")]
-pub struct KeepError {
+pub struct AttachmentStoreError {
     reason: String,
 }
 
-impl KeepError {
+impl AttachmentStoreError {
     /// Creates an error. `reason` is shown to users: it should say what to do and contain no secret.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {

@@ -6,8 +6,8 @@ use stayput_http::ClientError;
 use stayput_process::{ExitStatus, StartError};
 
 use crate::{
-    AtCapacity, CallError, Delivery, FolderError, KeepError, LossReason, ServerError, link::Core,
-    server::redactor::hide_paths,
+    AtCapacity, AttachmentStoreError, CallError, Delivery, LossReason, ServerError,
+    SessionDirError, link::Core, server::redactor::hide_paths,
 };
 
 /// Reason why a link could not be opened.
@@ -19,7 +19,7 @@ pub enum LinkOpenError {
     Server(#[from] ServerError),
     /// The private directory is not available.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] SessionDirError),
     /// The process could not be started.
     #[error("the server `{server}` could not be started: {error}")]
     Start {
@@ -113,7 +113,7 @@ pub enum LinkOpenError {
     AtCapacity(#[from] AtCapacity),
     /// The attachment could not be loaded or saved.
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    Keep(#[from] AttachmentStoreError),
     /// No more links are opened, or none for this session.
     #[error("the link to `{server}` was ended while it was opened")]
     Ended {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use stayput_wire::{Code, Era, Message, Raw, Version, json};
 
 use crate::{
-    CallError, Delivery, Greeting, Hello, LinkOpenError,
+    CallError, ClientInfo, Delivery, InitializeResult, LinkOpenError,
     link::{Answer, CallOptions, Core, NegotiatedProtocol, RequestOrigin, compose, notification},
 };
 
@@ -29,14 +29,14 @@ impl HandshakeError {
 /// Performs the legacy handshake: `initialize` and `notifications/initialized`.
 pub(crate) async fn initialize(
     core: &Arc<Core>,
-    hello: &Hello,
+    client_info: &ClientInfo,
     limit: Duration,
-) -> Result<Greeting, HandshakeError> {
+) -> Result<InitializeResult, HandshakeError> {
     let params = format!(
         r#"{{"protocolVersion":{},"capabilities":{},"clientInfo":{}}}"#,
         json::quote(Version::LATEST_LEGACY.as_str()),
-        hello.capabilities,
-        hello.info
+        client_info.capabilities,
+        client_info.info
     );
     let answer = first_call(core, "initialize", &params, limit).await.map_err(|error| {
         match error {
@@ -57,23 +57,23 @@ pub(crate) async fn initialize(
         let server = core.server.name().to_owned();
         return Err(HandshakeError::OtherEra(LinkOpenError::Version { server, offered }));
     }
-    let greeting = Greeting::new(version.clone(), result);
-    let _ = core.protocol.set(NegotiatedProtocol::new(version, hello));
+    let initialize_result = InitializeResult::new(version.clone(), result);
+    let _ = core.protocol.set(NegotiatedProtocol::new(version, client_info));
     let done = notification("notifications/initialized", None);
     core.carrier
         .tell_first(core, done, limit)
         .await
         .map_err(|error| HandshakeError::Failed(LinkOpenError::of_call(core, error)))?;
-    Ok(greeting)
+    Ok(initialize_result)
 }
 
 /// Performs the modern handshake: `server/discover`.
 pub(crate) async fn discover(
     core: &Arc<Core>,
-    hello: &Hello,
+    client_info: &ClientInfo,
     limit: Duration,
-) -> Result<Greeting, HandshakeError> {
-    let _ = core.protocol.set(NegotiatedProtocol::new(Version::LATEST, hello));
+) -> Result<InitializeResult, HandshakeError> {
+    let _ = core.protocol.set(NegotiatedProtocol::new(Version::LATEST, client_info));
     let mut answer = discover_once(core, limit).await?;
     if names_our_version(&answer) {
         // The server refused a version that it lists as supported. Nothing was executed, so that one retry is
@@ -89,7 +89,7 @@ pub(crate) async fn discover(
         let offered = supported.iter().map(Version::as_str).collect::<Vec<_>>().join(", ");
         return Err(HandshakeError::OtherEra(LinkOpenError::Version { server, offered }));
     }
-    Ok(Greeting::new(Version::LATEST, result))
+    Ok(InitializeResult::new(Version::LATEST, result))
 }
 
 async fn discover_once(core: &Arc<Core>, limit: Duration) -> Result<Answer, HandshakeError> {

@@ -15,8 +15,9 @@ use stayput_process::{Processes, Program, StartError};
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
-    Attachment, Budget, Endpoint, Expansion, Folders, Greeting, Hello, Identity, Launch, Link,
-    LinkOpenError, LossReason, Profile, Resolved, Scope, Server, Way,
+    Attachment, Budget, ClientInfo, Endpoint, Expansion, Identity, InitializeResult, Launch, Link,
+    LinkOpenError, LossReason, Profile, ResolvedTransport, Scope, Server, ServerProtocol,
+    SessionDirs,
     budget::link_permit::LinkPermit,
     link::{
         Core, LinkTransport, NegotiatedProtocol, PoolContext,
@@ -39,7 +40,7 @@ use crate::{
 pub(crate) struct Opener {
     pub(crate) runtime: Handle,
     pub(crate) processes: Processes,
-    pub(crate) folders: Folders,
+    pub(crate) folders: SessionDirs,
     pub(crate) budget: Budget,
     /// Runtime and budget, shared by links.
     home: Arc<PoolContext>,
@@ -63,7 +64,7 @@ struct ClientPool {
 pub(crate) struct OpenRequest<'a> {
     pub(crate) server: &'a Server,
     pub(crate) scope: &'a Scope,
-    pub(crate) hello: &'a Hello,
+    pub(crate) client_info: &'a ClientInfo,
 }
 
 /// Resource that a link is opened with.
@@ -83,10 +84,10 @@ impl Raw {
         self.0.as_ref()
     }
 
-    fn into_link(mut self, greeting: Greeting) -> Option<Link> {
+    fn into_link(mut self, initialize_result: InitializeResult) -> Option<Link> {
         self.0.take().map(|core| {
-            let greeting = core.server.last_initialize_result(greeting);
-            Link::new(core, greeting)
+            let initialize_result = core.server.last_initialize_result(initialize_result);
+            Link::new(core, initialize_result)
         })
     }
 }
@@ -104,7 +105,7 @@ impl Opener {
     pub(crate) fn new(
         runtime: Handle,
         processes: Processes,
-        folders: Folders,
+        folders: SessionDirs,
         budget: Budget,
         limit: usize,
     ) -> Self {
@@ -130,20 +131,21 @@ impl Opener {
         base: LinkResource,
     ) -> Result<Link, LinkOpenError> {
         let deadline = deadline(plan.server.options().timeouts.open);
-        let raw = self.connect(plan, profile.way(), base, None).await?;
-        if profile.way() == Way::Modern {
+        let raw = self.connect(plan, profile.protocol(), base, None).await?;
+        if profile.protocol() == ServerProtocol::Modern {
             // Every modern request is self-contained: no handshake is needed.
-            let greeting = profile.greeting().clone();
+            let initialize_result = profile.initialize_result().clone();
             if let Some(core) = raw.core() {
-                let protocol = NegotiatedProtocol::new(greeting.version().clone(), plan.hello);
+                let protocol =
+                    NegotiatedProtocol::new(initialize_result.version().clone(), plan.client_info);
                 for page in profile.pages("tools/list") {
                     protocol.learn_tools(str::from_utf8(page).unwrap_or_default());
                 }
                 let _ = core.protocol.set(protocol);
             }
-            return raw.into_link(greeting).ok_or_else(|| ended(plan.server));
+            return raw.into_link(initialize_result).ok_or_else(|| ended(plan.server));
         }
-        perform_handshake(raw, plan, Way::Legacy, deadline)
+        perform_handshake(raw, plan, ServerProtocol::Legacy, deadline)
             .await
             .map_err(|refusal| refusal.into_error())
     }
@@ -157,12 +159,13 @@ impl Opener {
     ) -> Result<Link, LinkOpenError> {
         let session = session(kept).ok_or_else(|| ended(plan.server))?;
         let raw = self
-            .connect(plan, Way::Legacy, LinkResource::LinkPermit(permit), Some(session))
+            .connect(plan, ServerProtocol::Legacy, LinkResource::LinkPermit(permit), Some(session))
             .await?;
         if let Some(core) = raw.core() {
-            let _ = core.protocol.set(NegotiatedProtocol::new(kept.version.clone(), plan.hello));
+            let _ =
+                core.protocol.set(NegotiatedProtocol::new(kept.version.clone(), plan.client_info));
         }
-        raw.into_link(Greeting::new(kept.version.clone(), &kept.greeting))
+        raw.into_link(InitializeResult::new(kept.version.clone(), &kept.initialize_result))
             .ok_or_else(|| ended(plan.server))
     }
 
@@ -173,7 +176,9 @@ impl Opener {
         kept: &Attachment,
     ) -> Result<(), LinkOpenError> {
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
-        let Resolved::Http(endpoint) = plan.server.resolve(&expansion)? else { return Ok(()) };
+        let ResolvedTransport::Http(endpoint) = plan.server.resolve(&expansion)? else {
+            return Ok(());
+        };
         let Some(session) = session(kept) else { return Ok(()) };
         let wire = self.wire(plan, endpoint, &expansion)?;
         streamable::delete(&wire, &kept.version, &session).await;
@@ -185,15 +190,15 @@ impl Opener {
     pub(crate) async fn discover(
         &self,
         plan: OpenRequest<'_>,
-        way: Way,
+        protocol: ServerProtocol,
         permit: LinkPermit,
         limit: Duration,
     ) -> Result<Link, HandshakeError> {
         let start = deadline(plan.server.options().timeouts.open);
-        let raw = self.connect(plan, way, LinkResource::LinkPermit(permit), None).await;
+        let raw = self.connect(plan, protocol, LinkResource::LinkPermit(permit), None).await;
         let raw = raw.map_err(HandshakeError::Failed)?;
         let core = raw.core().cloned();
-        let result = perform_handshake(raw, plan, way, start.min(deadline(limit))).await;
+        let result = perform_handshake(raw, plan, protocol, start.min(deadline(limit))).await;
         if result.is_err()
             && let Some(core) = core
         {
@@ -243,7 +248,7 @@ impl Opener {
     async fn connect(
         &self,
         plan: OpenRequest<'_>,
-        way: Way,
+        protocol: ServerProtocol,
         base: LinkResource,
         session: Option<ServerSession>,
     ) -> Result<Raw, LinkOpenError> {
@@ -254,25 +259,29 @@ impl Opener {
             LinkResource::Spare(_) => self.folders.expansion(plan.server, plan.scope).await?,
         };
         match (plan.server.resolve(&expansion)?, base) {
-            (Resolved::Stdio(_), LinkResource::Spare(spare)) => self.over_pipes(plan, spare),
-            (Resolved::Stdio(launch), LinkResource::LinkPermit(permit)) => {
+            (ResolvedTransport::Stdio(_), LinkResource::Spare(spare)) => {
+                self.over_pipes(plan, spare)
+            }
+            (ResolvedTransport::Stdio(launch), LinkResource::LinkPermit(permit)) => {
                 let started = self.start(plan.server, &launch, move || Some(permit)).await?;
                 self.over_pipes(plan, started)
             }
-            (Resolved::Http(endpoint), LinkResource::LinkPermit(permit)) if way != Way::Sse => {
+            (ResolvedTransport::Http(endpoint), LinkResource::LinkPermit(permit))
+                if protocol != ServerProtocol::Sse =>
+            {
                 let wire = self.wire(plan, endpoint, &expansion)?;
                 let carrier = LinkTransport::Streamable(Streamable::new(wire, session));
                 Ok(Raw(Some(self.core(plan, carrier, permit))))
             }
             (
-                Resolved::Http(endpoint) | Resolved::Sse(endpoint),
+                ResolvedTransport::Http(endpoint) | ResolvedTransport::Sse(endpoint),
                 LinkResource::LinkPermit(permit),
             ) => {
                 let wire = self.wire(plan, endpoint, &expansion)?;
                 self.over_sse(plan, wire, permit).await
             }
             // Spares are always processes.
-            (Resolved::Http(_) | Resolved::Sse(_), LinkResource::Spare(_)) => {
+            (ResolvedTransport::Http(_) | ResolvedTransport::Sse(_), LinkResource::Spare(_)) => {
                 Err(ended(plan.server))
             }
         }
@@ -425,17 +434,19 @@ impl Opener {
 async fn perform_handshake(
     raw: Raw,
     plan: OpenRequest<'_>,
-    way: Way,
+    protocol: ServerProtocol,
     deadline: Instant,
 ) -> Result<Link, HandshakeError> {
     let failed = || HandshakeError::Failed(ended(plan.server));
     let core = raw.core().ok_or_else(failed)?;
     let limit = deadline.saturating_duration_since(Instant::now());
-    let greeting = match way {
-        Way::Legacy | Way::Sse => handshake::initialize(core, plan.hello, limit).await?,
-        Way::Modern => handshake::discover(core, plan.hello, limit).await?,
+    let initialize_result = match protocol {
+        ServerProtocol::Legacy | ServerProtocol::Sse => {
+            handshake::initialize(core, plan.client_info, limit).await?
+        }
+        ServerProtocol::Modern => handshake::discover(core, plan.client_info, limit).await?,
     };
-    raw.into_link(greeting).ok_or_else(failed)
+    raw.into_link(initialize_result).ok_or_else(failed)
 }
 
 fn deadline(limit: Duration) -> Instant {

@@ -9,7 +9,7 @@ use stayput_wire::{Era, ParamHeaders, Version};
 use tokio::time::Instant;
 
 use crate::{
-    CallError, Greeting, Link,
+    CallError, InitializeResult, Link,
     link::{
         CallOptions,
         list_pages::{MAX_LIST_PAGES, next_page},
@@ -28,7 +28,7 @@ const LISTS: [(&str, &str); 4] = [
 /// Transport and era of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum ServerProtocol {
     /// Handshake and session.
     Legacy,
     /// Self-contained requests.
@@ -37,7 +37,7 @@ pub enum Way {
     Sse,
 }
 
-impl Way {
+impl ServerProtocol {
     /// Era of this way.
     #[must_use]
     pub fn era(self) -> Era {
@@ -52,8 +52,8 @@ impl Way {
 /// temporary link.
 #[derive(Clone)]
 pub struct Profile {
-    way: Way,
-    greeting: Greeting,
+    protocol: ServerProtocol,
+    initialize_result: InitializeResult,
     /// Results of each list, page by page.
     lists: Vec<(&'static str, Vec<Bytes>)>,
     /// Time at which it was learned. `None` if another process learned it.
@@ -67,22 +67,30 @@ pub struct Profile {
 impl PartialEq for Profile {
     /// Compares the content, not the times.
     fn eq(&self, other: &Self) -> bool {
-        let Self { way, greeting, lists, learned: _, relearned: _, marks: _ } = self;
-        (*way, greeting, lists) == (other.way, &other.greeting, &other.lists)
+        let Self { protocol, initialize_result, lists, learned: _, relearned: _, marks: _ } = self;
+        (*protocol, initialize_result, lists)
+            == (other.protocol, &other.initialize_result, &other.lists)
     }
 }
 
 impl Eq for Profile {}
 
 impl Profile {
-    pub(crate) fn new(way: Way, greeting: Greeting) -> Self {
+    pub(crate) fn new(protocol: ServerProtocol, initialize_result: InitializeResult) -> Self {
         let (lists, marks) = (Vec::new(), OnceLock::new());
-        Self { way, greeting, lists, learned: Some(Instant::now()), relearned: false, marks }
+        Self {
+            protocol,
+            initialize_result,
+            lists,
+            learned: Some(Instant::now()),
+            relearned: false,
+            marks,
+        }
     }
 
     /// Returns the profile with current lists. A list that cannot be fetched stays as it was.
     pub(crate) async fn relearned(&self, link: &Link) -> Self {
-        let mut profile = Self::new(self.way, self.greeting.clone());
+        let mut profile = Self::new(self.protocol, self.initialize_result.clone());
         profile.relearned = self.relearned || link.lists_changed() > 0;
         profile.learn_lists(link).await;
         for (method, pages) in &self.lists {
@@ -110,24 +118,30 @@ impl Profile {
     #[must_use]
     pub fn lacks(&self, method: &str) -> bool {
         let list = LISTS.iter().find(|(list, _)| *list == method);
-        list.is_some_and(|(_, it)| self.greeting.has(it)) && self.pages(method).is_empty()
+        list.is_some_and(|(_, it)| self.initialize_result.has(it)) && self.pages(method).is_empty()
     }
 
     /// Profile with a known transport and era and no other data.
-    pub(crate) fn unasked(way: Way) -> Self {
-        Self::new(way, Greeting::nothing())
+    pub(crate) fn unasked(protocol: ServerProtocol) -> Self {
+        Self::new(protocol, InitializeResult::nothing())
     }
 
     /// Transport and era of the server.
     #[must_use]
-    pub fn way(&self) -> Way {
-        self.way
+    pub fn protocol(&self) -> ServerProtocol {
+        self.protocol
+    }
+
+    /// Era of the server.
+    #[must_use]
+    pub fn era(&self) -> Era {
+        self.protocol.era()
     }
 
     /// `initialize` or `server/discover` result.
     #[must_use]
-    pub fn greeting(&self) -> &Greeting {
-        &self.greeting
+    pub fn initialize_result(&self) -> &InitializeResult {
+        &self.initialize_result
     }
 
     /// Results of a list such as `tools/list`, page by page, as the server wrote them. Empty if the server
@@ -159,7 +173,7 @@ impl Profile {
     /// Fetches every list that the server declares. A list that fails stays empty and is fetched again on demand.
     pub(crate) async fn learn_lists(&mut self, link: &Link) {
         for (method, capability) in LISTS {
-            if self.greeting.has(capability)
+            if self.initialize_result.has(capability)
                 && let Ok(pages) = pages(link, method).await
             {
                 self.lists.push((method, pages));
@@ -176,9 +190,9 @@ impl Profile {
             ((*method).to_owned(), pages.collect())
         });
         let kept = StoredProfile {
-            way: self.way,
-            version: self.greeting.version().as_str().to_owned(),
-            greeting: raw(self.greeting.result()),
+            protocol: self.protocol,
+            version: self.initialize_result.version().as_str().to_owned(),
+            initialize_result: raw(self.initialize_result.result()),
             lists: lists.collect(),
         };
         // Cannot fail: strings and validated JSON.
@@ -191,7 +205,7 @@ impl Profile {
     pub fn from_text(text: &str) -> Option<Self> {
         let kept: StoredProfile = serde_json::from_str(text).ok()?;
         let version = Version::from(&*kept.version);
-        let greeting = Greeting::new(version, kept.greeting?.get());
+        let initialize_result = InitializeResult::new(version, kept.initialize_result?.get());
         let lists = kept.lists.into_iter().filter_map(|(method, pages)| {
             let (method, _) = LISTS.iter().find(|(list, _)| *list == method)?;
             let pages = pages.iter().map(|page| Bytes::copy_from_slice(page.get().as_bytes()));
@@ -199,8 +213,8 @@ impl Profile {
         });
         let lists = lists.collect();
         Some(Self {
-            way: kept.way,
-            greeting,
+            protocol: kept.protocol,
+            initialize_result,
             lists,
             learned: None,
             relearned: false,
@@ -211,9 +225,11 @@ impl Profile {
 
 #[derive(Serialize, Deserialize)]
 struct StoredProfile {
-    way: Way,
+    #[serde(rename = "way")]
+    protocol: ServerProtocol,
     version: String,
-    greeting: Option<Box<RawValue>>,
+    #[serde(rename = "greeting")]
+    initialize_result: Option<Box<RawValue>>,
     lists: Vec<(String, Vec<Box<RawValue>>)>,
 }
 
@@ -237,7 +253,13 @@ async fn pages(link: &Link, method: &str) -> Result<Vec<Bytes>, CallError> {
 
 impl fmt::Debug for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Profile({:?}, {:?}, {} lists)", self.way, self.greeting, self.lists.len())
+        write!(
+            f,
+            "Profile({:?}, {:?}, {} lists)",
+            self.protocol,
+            self.initialize_result,
+            self.lists.len()
+        )
     }
 }
 
@@ -247,12 +269,16 @@ mod tests {
 
     #[test]
     fn profile_survives_serialization() {
-        let greeting =
-            Greeting::new(Version::V2025_06_18, r#"{"capabilities":{"tools":{}},"n":1.10}"#);
-        let mut profile = Profile::new(Way::Legacy, greeting);
+        let initialize_result = InitializeResult::new(
+            Version::V2025_06_18,
+            r#"{"capabilities":{"tools":{}},"n":1.10}"#,
+        );
+        let mut profile = Profile::new(ServerProtocol::Legacy, initialize_result);
         profile.lists.push(("tools/list", vec![Bytes::from_static(br#"{"tools":[ ]}"#)]));
         assert_eq!(Profile::from_text(&profile.to_text()), Some(profile.clone()));
-        assert!(profile.greeting().has("tools") && !profile.greeting().has("prompts"));
+        assert!(
+            profile.initialize_result().has("tools") && !profile.initialize_result().has("prompts")
+        );
         assert_eq!(Profile::from_text("{}"), None);
         assert!(
             profile.age().is_some()
@@ -262,7 +288,8 @@ mod tests {
 
     #[test]
     fn param_headers_are_found_by_tool() {
-        let mut profile = Profile::new(Way::Modern, Greeting::new(Version::LATEST, "{}"));
+        let mut profile =
+            Profile::new(ServerProtocol::Modern, InitializeResult::new(Version::LATEST, "{}"));
         let page = r#"{"tools":[{"name":"a","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}},
             {"name":"b","inputSchema":{"properties":{"r":{"type":"string"}}}},
             {"name":"c","inputSchema":{"properties":{"r":{"type":"number","x-mcp-header":"R"}}}}]}"#;

@@ -11,7 +11,7 @@ pub struct LinkReport {
     /// Key of the link in the pool.
     pub key: LinkKey,
     /// State of the link.
-    pub standing: LinkState,
+    pub state: LinkState,
     /// Reason why the state of the previous generation is gone, if known.
     pub loss: Option<Arc<Loss>>,
     /// Error of the last attempt to open a link, if it failed.
@@ -52,6 +52,6 @@ impl Links {
 
 impl fmt::Debug for LinkReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LinkReport({:?}, {:?})", self.key, self.standing)
+        write!(f, "LinkReport({:?}, {:?})", self.key, self.state)
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use stayput_core::{Generation, SessionId};
 
 use super::{Links, all_gone, leaving};
-use crate::{Kept, LinkOwner, Loss, LossReason, Server};
+use crate::{LinkOwner, Loss, LossReason, Server, UnremovedPaths};
 
 /// State of the link between a session and a server.
 #[derive(Clone, Debug)]
@@ -31,15 +31,15 @@ pub enum LinkState {
 impl Links {
     /// Returns the state of the link of `place` to `server`. Never waits.
     #[must_use]
-    pub fn standing(&self, server: &Server, link_owner: &LinkOwner) -> LinkState {
+    pub fn state(&self, server: &Server, link_owner: &LinkOwner) -> LinkState {
         let entries = self.0.table.of_place(server, link_owner);
-        entries.first().map_or(LinkState::None, |entry| entry.standing())
+        entries.first().map_or(LinkState::None, |entry| entry.state())
     }
 
     /// Ends all links of a branch of a session and removes its directories. The session itself stays open.
     ///
     /// The work continues if the future is dropped.
-    pub async fn end_part(&self, session: SessionId, branch: u64) -> Kept {
+    pub async fn end_part(&self, session: SessionId, branch: u64) -> UnremovedPaths {
         let part = |scope: &crate::Scope| matches!(scope, crate::Scope::Session { session: of, branch: it, .. } if *of == session && *it == branch);
         let entries = self.0.table.remove_where(|key| part(key.scope()));
         let ended = leaving(&entries, LossReason::Ended);

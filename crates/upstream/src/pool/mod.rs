@@ -28,8 +28,9 @@ use stayput_process::Processes;
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
-    AttachmentSink, Budget, Folders, Hello, Kept, Limits, Link, LinkKey, LinkOpenError, LinkOwner,
-    LossReason, Profile, Recycle, Server, Used, Wanted, Way,
+    AttachmentSink, Budget, BudgetUsage, ClientInfo, Limits, Link, LinkKey, LinkOpenError,
+    LinkOwner, LossReason, Profile, Recycle, RecycleFilter, Server, ServerProtocol, SessionDirs,
+    UnremovedPaths,
     open::opener::{OpenRequest, Opener},
     pool::{
         pool_entry::{EndingLink, PoolEntry},
@@ -43,8 +44,8 @@ use table::Table;
 pub use crate::pool::link_report::LinkReport;
 pub use crate::pool::link_state::LinkState;
 pub use crate::pool::pooled_link::{LinkHint, PooledLink};
-pub use retire::Retiring;
-pub use sweep::Swept;
+pub use retire::Retirement;
+pub use sweep::LinkSweepReport;
 
 /// Interval between two measurements of the children's memory. Used only if a memory limit is set.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
@@ -55,7 +56,7 @@ pub struct LinkSettings {
     /// Starts and ends child processes.
     pub processes: Processes,
     /// Private directories of the sessions.
-    pub folders: Folders,
+    pub folders: SessionDirs,
     /// Limits on links, processes and memory.
     pub limits: Limits,
     /// Largest message that is accepted from a server, in bytes.
@@ -65,7 +66,7 @@ pub struct LinkSettings {
 impl LinkSettings {
     /// Settings with the default limits.
     #[must_use]
-    pub fn new(processes: Processes, folders: Folders) -> Self {
+    pub fn new(processes: Processes, folders: SessionDirs) -> Self {
         let message_limit = stayput_wire::Message::MAX_BYTES;
         Self { processes, folders, limits: Limits::default(), message_limit }
     }
@@ -91,18 +92,18 @@ struct Inner {
 
 /// Parameters of a request for a link.
 #[derive(Clone, Debug, Default)]
-pub struct Asking {
+pub struct LinkOpenOptions {
     /// Client info and capabilities for the handshake, if the link has to be opened.
-    pub hello: Hello,
+    pub client_info: ClientInfo,
     /// Saves and loads the attachment. Without it, the attachment is kept in memory only.
-    pub keeper: Option<Arc<dyn AttachmentSink>>,
+    pub sink: Option<Arc<dyn AttachmentSink>>,
     /// Generation of the first link.
     pub generation: Generation,
 }
 
 /// Result of closing all links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Closed {
+pub struct CloseSummary {
     /// Number of links that were live.
     pub links: usize,
     /// Number of links and opening attempts that did not end in time.
@@ -161,7 +162,7 @@ impl Links {
         self.while_live(server, link_owner, self.0.profiles.get(asker)).await
     }
 
-    /// Returns the profile of a server for a client with this `hello`. A server may list more for a client
+    /// Returns the profile of a server for a client with this `client_info`. A server may list more for a client
     /// that declares capabilities.
     ///
     /// # Errors
@@ -170,25 +171,25 @@ impl Links {
         &self,
         server: &Server,
         link_owner: &LinkOwner,
-        hello: &Hello,
+        client_info: &ClientInfo,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, link_owner);
         let asker = ProfileRequest { links: self, server, scope: &scope };
-        self.while_live(server, link_owner, self.0.profiles.get_for(asker, hello)).await
+        self.while_live(server, link_owner, self.0.profiles.get_for(asker, client_info)).await
     }
 
     /// Returns the transport and era of a server. A profile that was learned for one client is used for all.
     ///
     /// # Errors
     /// If no profile is known and the server cannot be probed.
-    pub async fn way(
+    pub async fn protocol(
         &self,
         server: &Server,
         link_owner: &LinkOwner,
-    ) -> Result<Way, Arc<LinkOpenError>> {
+    ) -> Result<ServerProtocol, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, link_owner);
         let asker = ProfileRequest { links: self, server, scope: &scope };
-        Ok(self.while_live(server, link_owner, self.0.profiles.spoken(asker)).await?.way())
+        Ok(self.while_live(server, link_owner, self.0.profiles.spoken(asker)).await?.protocol())
     }
 
     /// Runs `learning` until the session ends. A probe for an ended session would leave a directory behind.
@@ -253,7 +254,7 @@ impl Links {
     /// Stores a profile that was learned earlier, unless its era does not match the configured era of the server.
     pub async fn set_profile(&self, server: &Server, link_owner: &LinkOwner, profile: Profile) {
         let scope = open::probe_scope(server, link_owner);
-        if profiles::is_allowed(server, profile.way())
+        if profiles::is_allowed(server, profile.protocol())
             && let Ok(identity) = self.0.opener.profile_identity(server, &scope).await
         {
             self.0.profiles.set(identity, Arc::new(profile));
@@ -271,7 +272,7 @@ impl Links {
     ///
     /// The end begins when this function is called, and continues if the future is dropped. A link that is
     /// opened for the session meanwhile waits for the end.
-    pub fn end(&self, session: SessionId) -> impl Future<Output = Kept> + use<> {
+    pub fn end(&self, session: SessionId) -> impl Future<Output = UnremovedPaths> + use<> {
         let (completion, gone) = CompletionGuard::new();
         let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
         // A released link leaves its session on the server: delete it there.
@@ -318,8 +319,8 @@ impl Links {
         let (links, server, scope) =
             (self.clone(), entry.server.clone(), entry.key.scope().clone());
         Some(self.0.opener.runtime.spawn(async move {
-            let hello = Hello::default();
-            let plan = OpenRequest { server: &server, scope: &scope, hello: &hello };
+            let client_info = ClientInfo::default();
+            let plan = OpenRequest { server: &server, scope: &scope, client_info: &client_info };
             // Ignore errors: a server that cannot be reached has to expire the session itself.
             let _ = links.0.opener.forget(plan, &kept).await;
         }))
@@ -366,13 +367,13 @@ impl Links {
 
     /// Current use of the budget.
     #[must_use]
-    pub fn used(&self) -> Used {
+    pub fn used(&self) -> BudgetUsage {
         self.0.opener.budget.used()
     }
 
     /// Releases all links at once, under one deadline, and opens no more. The work continues if the future is
     /// dropped.
-    pub async fn close(&self, limit: Duration) -> Closed {
+    pub async fn close(&self, limit: Duration) -> CloseSummary {
         self.0.closed.raise();
         let entries = self.0.table.remove_where(|_| true);
         let mut ended = leaving(&entries, LossReason::Released);
@@ -384,7 +385,7 @@ impl Links {
             let _ = tokio::time::timeout(limit, all_gone(&ended)).await;
             let left = ended.iter().filter(|leaving| !leaving.is_gone()).count();
             processes.close().await;
-            Closed { links, left }
+            CloseSummary { links, left }
         });
         closing.await.unwrap_or_default()
     }
@@ -431,7 +432,7 @@ async fn all_gone(all: &[EndingLink]) {
 }
 
 impl Recycle for Links {
-    fn recycle(&self, wanted: Wanted<'_>) -> bool {
+    fn recycle(&self, wanted: RecycleFilter<'_>) -> bool {
         self.0.spares.give_up_one(wanted) || self.0.table.recycle(wanted)
     }
 }

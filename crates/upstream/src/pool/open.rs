@@ -6,10 +6,10 @@ use stayput_core::{Generation, Owner, SessionId};
 use stayput_http::Worker;
 use stayput_wire::Era;
 
-use super::{Asking, Links, PooledLink};
+use super::{LinkOpenOptions, Links, PooledLink};
 use crate::{
-    Attachment, Cost, Delivery, EraChoice, Expansion, Hello, Identity, Isolation, Link, LinkKey,
-    LinkOpenError, LinkOwner, Loss, LossReason, Profile, Scope, Server, Way,
+    Attachment, ClientInfo, Cost, Delivery, EraChoice, Expansion, Identity, Isolation, Link,
+    LinkKey, LinkOpenError, LinkOwner, Loss, LossReason, Profile, Scope, Server, ServerProtocol,
     budget::link_permit::LinkPermit,
     open::{
         opener::{LinkResource, OpenRequest},
@@ -34,14 +34,14 @@ impl Links {
         &self,
         server: &Server,
         link_owner: &LinkOwner,
-        asking: &Asking,
+        options: &LinkOpenOptions,
     ) -> Result<PooledLink, Arc<LinkOpenError>> {
         let isolation = match self.settled(server, link_owner) {
             Some(isolation) => isolation,
-            None => self.isolation(server, link_owner, asking).await?,
+            None => self.isolation(server, link_owner, options).await?,
         };
         // Stay on this pool entry: once it has ended, the session or the configuration it was made for has ended too.
-        let pin = self.slot(&LinkKey::of(server, isolation, link_owner), server).await;
+        let pin = self.pin_entry(&LinkKey::of(server, isolation, link_owner), server).await;
         let entry: &Arc<PoolEntry> = &pin;
         let mut waited = None;
         let (link, generation, loss) = loop {
@@ -58,8 +58,8 @@ impl Links {
                 EntryStep::Open(attempt, completion) => {
                     waited = Some(attempt);
                     let (links, entry) = (self.clone(), entry.clone());
-                    let (server, asking) = (server.clone(), asking.clone());
-                    OpenAttempt { links, entry, attempt, server, asking, completion }.start();
+                    let (server, options) = (server.clone(), options.clone());
+                    OpenAttempt { links, entry, attempt, server, options, completion }.start();
                 }
             }
             changed.await;
@@ -119,14 +119,14 @@ impl Links {
         &self,
         server: &Server,
         link_owner: &LinkOwner,
-        asking: &Asking,
+        options: &LinkOpenOptions,
     ) -> Result<Isolation, Arc<LinkOpenError>> {
         let visit = self.0.table.register(link_owner.session);
         tokio::select! {
             biased;
             // The session ended: the result would not be for this session.
             () = visit.over() => Err(Arc::new(ended(server))),
-            era = self.era(server, link_owner, asking) => Ok(server.isolation(era?)),
+            era = self.era(server, link_owner, options) => Ok(server.isolation(era?)),
         }
     }
 
@@ -135,12 +135,12 @@ impl Links {
         &self,
         server: &Server,
         link_owner: &LinkOwner,
-        asking: &Asking,
+        options: &LinkOpenOptions,
     ) -> Result<Era, Arc<LinkOpenError>> {
-        if let Some(keeper) = &asking.keeper
-            && let Some(kept) = keeper.load().await.map_err(|error| Arc::new(error.into()))?
+        if let Some(sink) = &options.sink
+            && let Some(kept) = sink.load().await.map_err(|error| Arc::new(error.into()))?
         {
-            let era = kept.way.era();
+            let era = kept.protocol.era();
             let scope = Scope::of(server.isolation(era), link_owner);
             let expansion = self.0.opener.folders.expansion(server, &scope).await;
             let expansion = expansion.map_err(|error| Arc::new(error.into()))?;
@@ -148,13 +148,13 @@ impl Links {
                 return Ok(era);
             }
         }
-        Ok(self.way(server, link_owner).await?.era())
+        Ok(self.protocol(server, link_owner).await?.era())
     }
 
     /// Returns the pool entry of a link. If its session is ending, waits for that end first.
-    async fn slot(&self, key: &LinkKey, server: &Server) -> PinGuard {
+    async fn pin_entry(&self, key: &LinkKey, server: &Server) -> PinGuard {
         loop {
-            match self.0.table.slot(key, server, &self.0.opener.budget) {
+            match self.0.table.pin_entry(key, server, &self.0.opener.budget) {
                 Ok(entry) => return entry,
                 Err(ending) => ending.wait().await,
             }
@@ -168,7 +168,7 @@ struct OpenAttempt {
     entry: Arc<PoolEntry>,
     attempt: u64,
     server: Server,
-    asking: Asking,
+    options: LinkOpenOptions,
     completion: CompletionGuard,
 }
 
@@ -214,15 +214,15 @@ impl OpenAttempt {
         let expansion = opener.expansion(&self.server, scope, Some(&self.completion)).await?;
         let identity = self.server.identity(&expansion);
         let beginning = self.beginning(identity).await?;
-        let hello = self.hello(scope);
-        let plan = OpenRequest { server: &self.server, scope, hello: &hello };
-        let (link, way) = match &beginning.resume {
-            Some(kept) => (opener.resume(plan, self.permit().await?, kept).await?, kept.way),
+        let client_info = self.client_info(scope);
+        let plan = OpenRequest { server: &self.server, scope, client_info: &client_info };
+        let (link, protocol) = match &beginning.resume {
+            Some(kept) => (opener.resume(plan, self.permit().await?, kept).await?, kept.protocol),
             None => self.begin(plan, &expansion).await?,
         };
-        let attachment = Attachment::of(&link, (beginning.generation, way), identity);
-        if let Some(keeper) = &self.asking.keeper {
-            keeper.save(&attachment).await.map_err(LinkOpenError::from)?;
+        let attachment = Attachment::of(&link, (beginning.generation, protocol), identity);
+        if let Some(sink) = &self.options.sink {
+            sink.save(&attachment).await.map_err(LinkOpenError::from)?;
         }
         Ok((link, attachment, beginning.loss))
     }
@@ -234,12 +234,12 @@ impl OpenAttempt {
         if let Some(last) = last {
             return Ok(next_start(last, loss, identity));
         }
-        let kept = match &self.asking.keeper {
-            Some(keeper) => keeper.load().await?,
+        let kept = match &self.options.sink {
+            Some(sink) => sink.load().await?,
             None => None,
         };
         let Some(kept) = kept else {
-            return Ok(LinkStart { generation: self.asking.generation, loss: None, resume: None });
+            return Ok(LinkStart { generation: self.options.generation, loss: None, resume: None });
         };
         let reason =
             if kept.identity == identity { LossReason::Released } else { LossReason::Reconfigured };
@@ -251,7 +251,7 @@ impl OpenAttempt {
         &self,
         plan: OpenRequest<'_>,
         expansion: &Expansion,
-    ) -> Result<(Link, Way), Arc<LinkOpenError>> {
+    ) -> Result<(Link, ServerProtocol), Arc<LinkOpenError>> {
         if let Some(profile) = self.unasked(expansion) {
             match self.open_as(plan, &profile).await {
                 // The server refused the plain legacy handshake. It may still be a legacy server with another
@@ -270,7 +270,7 @@ impl OpenAttempt {
         &self,
         plan: OpenRequest<'_>,
         profile: &Profile,
-    ) -> Result<(Link, Way), LinkOpenError> {
+    ) -> Result<(Link, ServerProtocol), LinkOpenError> {
         let opener = &self.links.0.opener;
         let link = match self.spare() {
             None => {
@@ -286,7 +286,7 @@ impl OpenAttempt {
                 opened => opened?,
             },
         };
-        Ok((link, profile.way()))
+        Ok((link, profile.protocol()))
     }
 
     /// Returns an empty profile for a server that is configured as legacy and has none yet. It needs no
@@ -296,7 +296,7 @@ impl OpenAttempt {
             return None;
         }
         let known = self.links.0.profiles.known(self.server.profile_identity(expansion));
-        known.is_none().then(|| Profile::unasked(Way::Legacy))
+        known.is_none().then(|| Profile::unasked(ServerProtocol::Legacy))
     }
 
     /// Takes a spare process with its budget permit, if there is one.
@@ -318,10 +318,10 @@ impl OpenAttempt {
 
     /// Returns the client info for the handshake. A link shared by several sessions declares no capabilities,
     /// because a request of the server could not be assigned to a client.
-    fn hello(&self, scope: &Scope) -> Hello {
+    fn client_info(&self, scope: &Scope) -> ClientInfo {
         match scope {
-            Scope::Session { .. } => self.asking.hello.clone(),
-            Scope::Owner(_) | Scope::Shared => self.asking.hello.without_capabilities(),
+            Scope::Session { .. } => self.options.client_info.clone(),
+            Scope::Owner(_) | Scope::Shared => self.options.client_info.without_capabilities(),
         }
     }
 }

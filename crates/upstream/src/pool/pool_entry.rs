@@ -372,10 +372,10 @@ impl PoolEntry {
     }
 
     /// State of the link.
-    pub(super) fn standing(&self) -> LinkState {
+    pub(super) fn state(&self) -> LinkState {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
-        state.standing()
+        state.state()
     }
 
     /// Report for the operator.
@@ -392,7 +392,7 @@ impl PoolEntry {
             .and_then(|failure_backoff| failure_backoff.failed.as_ref());
         LinkReport {
             key: self.key.clone(),
-            standing: state.standing(),
+            state: state.state(),
             loss: state.loss.clone(),
             failed: failed.map(|(_, error)| error.clone()),
             opened: link.as_ref().map(|_| state.opened.elapsed()),
@@ -410,7 +410,7 @@ impl PoolEntry {
 }
 
 impl State {
-    fn standing(&self) -> LinkState {
+    fn state(&self) -> LinkState {
         match &self.phase {
             Phase::Opening { .. } => LinkState::Opening,
             Phase::Live { link, footing } => {

@@ -71,7 +71,7 @@ impl PooledLink {
 
     /// Monotonic id of the pool entry. State never carries over to an entry with a higher id.
     #[must_use]
-    pub fn slot(&self) -> u64 {
+    pub fn entry_id(&self) -> u64 {
         self.pin.number
     }
 
@@ -83,7 +83,7 @@ impl PooledLink {
 
     /// Weak reference to the pool entry, to find the link again without a lookup.
     #[must_use]
-    pub fn spot(&self) -> LinkHint {
+    pub fn hint(&self) -> LinkHint {
         LinkHint(Arc::downgrade(&self.pin))
     }
 

@@ -13,10 +13,10 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Links to a server that is being replaced. A link to its replacement is opened after these have ended;
-/// [`Retiring::run`] ends them.
+/// [`Retirement::run`] ends them.
 #[derive(Debug)]
 #[must_use = "the links go on until it is run"]
-pub struct Retiring {
+pub struct Retirement {
     links: Links,
     /// Current pool entries, each with a guard. Dropping the guard lets the successor of that entry open.
     entries: Vec<(Arc<PoolEntry>, CompletionGuard)>,
@@ -46,8 +46,8 @@ impl Links {
     }
 
     /// Replaces `old` by `new`. Sessions with state at `old` get a loss at `new`. Before it calls
-    /// [`Retiring::run`], the caller has to stop routing new calls to `old`.
-    pub fn retire(&self, old: &Server, new: Option<&Server>) -> Retiring {
+    /// [`Retirement::run`], the caller has to stop routing new calls to `old`.
+    pub fn retire(&self, old: &Server, new: Option<&Server>) -> Retirement {
         let same = new.is_some_and(|new| new.configuration() == old.configuration());
         let traced = self.0.table.all_where(|key| is_of(key, old)).into_iter().map(|entry| {
             let (completion, gone) = CompletionGuard::new();
@@ -62,11 +62,11 @@ impl Links {
         if !same {
             self.0.spares.drop_all(old.name(), new.map(Server::configuration));
         }
-        Retiring { links: self.clone(), entries, old: (!same).then(|| old.clone()) }
+        Retirement { links: self.clone(), entries, old: (!same).then(|| old.clone()) }
     }
 }
 
-impl Retiring {
+impl Retirement {
     /// Ends each link when it has no call in flight, or after `limit`.
     pub async fn run(self, limit: Duration) {
         let Self { links, mut entries, old } = self;

@@ -7,9 +7,9 @@ use crate::PooledLink;
 /// Identifies the state behind a shared link, as stored in the record of a session. It is valid in one
 /// process, or in one hub of it, because a shared link is not resumed by another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shared(String);
+pub struct SharedStateId(String);
 
-impl Shared {
+impl SharedStateId {
     /// State behind this link now. `None` if the link belongs to one session, or has no state. `incarnation`
     /// identifies the process or hub.
     #[must_use]
@@ -25,7 +25,7 @@ impl Shared {
 
     fn at(incarnation: &str, link: &PooledLink, generation: Generation) -> Option<Self> {
         let shared = link.is_shared() && link.keeps_state();
-        let entry = link.slot();
+        let entry = link.entry_id();
         shared.then(|| {
             Self(format!(
                 r#"{{"shared":"{incarnation}","entry":{entry},"generation":{generation}}}"#

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::Links;
 use crate::{
-    Cost, Identity, Resolved, Scope, Server, Wanted,
+    Cost, Identity, RecycleFilter, ResolvedTransport, Scope, Server,
     budget::link_permit::LinkPermit,
     open::started_child::StartedChild,
     util::{
@@ -189,7 +189,7 @@ impl Spares {
 
     /// Gives up one spare to free its permit for a link. A spare that is still starting counts too: it has no
     /// user yet, and every link has one.
-    pub(super) fn give_up_one(&self, wanted: Wanted<'_>) -> bool {
+    pub(super) fn give_up_one(&self, wanted: RecycleFilter<'_>) -> bool {
         if wanted.owner.is_some() {
             return false;
         }
@@ -284,7 +284,7 @@ impl SpareStart {
         let inner = self.links.upgrade()?;
         let server = lock(&inner.spares.stocks).get(&self.identity)?.server.clone();
         let expansion = inner.opener.folders.expansion(&server, &Scope::Shared).await.ok()?;
-        let Ok(Resolved::Stdio(launch)) = server.resolve(&expansion) else { return None };
+        let Ok(ResolvedTransport::Stdio(launch)) = server.resolve(&expansion) else { return None };
         let arrival = arrival.clone();
         inner.opener.start(&server, &launch, move || lock(&arrival.permit).take()).await.ok()
     }

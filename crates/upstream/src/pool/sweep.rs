@@ -3,15 +3,15 @@
 use stayput_core::SessionId;
 
 use super::Links;
-use crate::Kept;
+use crate::UnremovedPaths;
 
 /// Leftovers that [`Links::sweep`] found.
 #[derive(Debug, Default)]
-pub struct Swept {
+pub struct LinkSweepReport {
     /// Number of processes that were killed.
     pub processes: usize,
     /// Directories that could not be removed.
-    pub kept: Kept,
+    pub kept: UnremovedPaths,
 }
 
 impl Links {
@@ -20,7 +20,10 @@ impl Links {
     ///
     /// The directories are listed when this function is called. Call it before the first link is opened:
     /// directories of later links are left alone.
-    pub fn sweep<L, F>(&self, is_live: L) -> impl Future<Output = Swept> + Send + use<L, F>
+    pub fn sweep<L, F>(
+        &self,
+        is_live: L,
+    ) -> impl Future<Output = LinkSweepReport> + Send + use<L, F>
     where
         L: Fn(SessionId) -> F + Send,
         F: Future<Output = bool> + Send,
@@ -28,6 +31,6 @@ impl Links {
         let processes = self.0.opener.processes.clone();
         let folders = self.0.opener.folders.sweep(is_live);
         // A process that is still alive may write to its directory.
-        async move { Swept { processes: processes.sweep().await, kept: folders.await } }
+        async move { LinkSweepReport { processes: processes.sweep().await, kept: folders.await } }
     }
 }

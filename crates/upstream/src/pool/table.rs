@@ -10,7 +10,7 @@ use std::{
 use stayput_core::{Owner, SessionId};
 
 use crate::{
-    Budget, Isolation, Link, LinkKey, LinkOwner, Server, Wanted,
+    Budget, Isolation, Link, LinkKey, LinkOwner, RecycleFilter, Server,
     pool::{pool_entry::PoolEntry, pooled_link::PinGuard},
     server::link_key::{LinkKeyParts, LinkKeyRef},
     util::{flag::Flag, lock::lock},
@@ -65,7 +65,7 @@ impl Eq for KeyedEntry {}
 
 impl Table {
     /// Returns the entry for this key, or creates it. While the session ends, returns the flag to wait for.
-    pub(super) fn slot(
+    pub(super) fn pin_entry(
         &self,
         key: &LinkKey,
         server: &Server,
@@ -200,7 +200,7 @@ impl Table {
     }
 
     /// Ends the link that was idle for longest. Returns whether there was one.
-    pub(super) fn recycle(&self, wanted: Wanted<'_>) -> bool {
+    pub(super) fn recycle(&self, wanted: RecycleFilter<'_>) -> bool {
         let mut idle: Vec<_> = {
             let table = lock(&self.0);
             let fits = table.entries.iter().map(|entry| &entry.0).filter(|entry| {

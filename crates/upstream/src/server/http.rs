@@ -10,7 +10,7 @@ use super::{
     error::ServerProblem,
     expand::{Expansion, Template, Variable},
     identity::HashInput,
-    provider::{HeaderAsk, HeaderProvider, ProviderError},
+    provider::{HeaderProvider, HeaderRequest, ProviderError},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -309,7 +309,10 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the provider fails, or returns a header that the transport sets.
-    pub async fn request_headers(&self, ask: &HeaderAsk<'_>) -> Result<HeaderMap, ProviderError> {
+    pub async fn request_headers(
+        &self,
+        ask: &HeaderRequest<'_>,
+    ) -> Result<HeaderMap, ProviderError> {
         let mut headers = self.headers.clone();
         let Some(provider) = &self.provider else { return Ok(headers) };
         for (name, mut value) in provider.headers(ask).await? {

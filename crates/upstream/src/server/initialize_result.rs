@@ -7,7 +7,7 @@ use stayput_wire::{Era, Raw, Version};
 /// Result of `initialize` or `server/discover`, as the server wrote it. A clone is cheap; links to one server
 /// share it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Greeting(Arc<Content>);
+pub struct InitializeResult(Arc<Content>);
 
 #[derive(PartialEq, Eq)]
 struct Content {
@@ -15,7 +15,7 @@ struct Content {
     result: Box<str>,
 }
 
-impl Greeting {
+impl InitializeResult {
     pub(crate) fn new(version: Version, result: &str) -> Self {
         Self(Arc::new(Content { version, result: result.into() }))
     }
@@ -65,8 +65,8 @@ impl Greeting {
     }
 }
 
-impl fmt::Debug for Greeting {
+impl fmt::Debug for InitializeResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Greeting({}, {} bytes)", self.0.version.as_str(), self.0.result.len())
+        write!(f, "InitializeResult({}, {} bytes)", self.0.version.as_str(), self.0.result.len())
     }
 }

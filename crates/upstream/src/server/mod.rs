@@ -34,10 +34,10 @@ pub use self::{
     expand::Expansion,
     http::{Endpoint, Http},
     identity::Identity,
-    initialize_result::Greeting,
-    provider::{HeaderAsk, HeaderProvider, ProviderError},
+    initialize_result::InitializeResult,
+    provider::{HeaderProvider, HeaderRequest, ProviderError},
     stdio::{Launch, Stdio},
-    timeouts::{Timeouts, Warm},
+    timeouts::{SpareOptions, Timeouts},
 };
 
 /// Configuration of one MCP server. It is immutable (R121), and a clone is the same server: other settings
@@ -68,7 +68,7 @@ struct Inner {
     configuration: OnceLock<Identity>,
     redactor: OnceLock<Redactor>,
     /// Last `initialize` result, shared by links.
-    last_initialize_result: Mutex<Option<Greeting>>,
+    last_initialize_result: Mutex<Option<InitializeResult>>,
 }
 
 enum Recipe {
@@ -79,7 +79,7 @@ enum Recipe {
 
 /// Configured transport of a server.
 #[derive(Clone, Debug)]
-pub enum Transport {
+pub enum TransportConfig {
     /// A child process.
     Stdio(Stdio),
     /// Streamable HTTP.
@@ -88,13 +88,13 @@ pub enum Transport {
     Sse(Http),
 }
 
-impl From<Stdio> for Transport {
+impl From<Stdio> for TransportConfig {
     fn from(stdio: Stdio) -> Self {
         Self::Stdio(stdio)
     }
 }
 
-impl From<Http> for Transport {
+impl From<Http> for TransportConfig {
     fn from(http: Http) -> Self {
         Self::Http(http)
     }
@@ -112,7 +112,7 @@ pub struct Options {
     /// Time that its process gets to exit.
     pub grace: Grace,
     /// Spare processes to keep ready.
-    pub warm: Warm,
+    pub warm: SpareOptions,
     /// Whether the server-side session is deleted when the session ends. Defaults to yes: otherwise the
     /// server would keep a session that is never used again.
     pub delete_on_end: bool,
@@ -125,7 +125,7 @@ impl Default for Options {
             isolation: None,
             timeouts: Timeouts::default(),
             grace: Grace::default(),
-            warm: Warm::default(),
+            warm: SpareOptions::default(),
             delete_on_end: true,
         }
     }
@@ -189,7 +189,7 @@ impl Isolation {
 
 /// Transport of a server with the values of one link filled in.
 #[derive(Clone, Debug)]
-pub enum Resolved {
+pub enum ResolvedTransport {
     /// Process to start.
     Stdio(Launch),
     /// Streamable HTTP endpoint.
@@ -206,7 +206,7 @@ impl Server {
     ///
     /// # Errors
     /// If the name or the transport is invalid.
-    pub fn new(name: &str, transport: impl Into<Transport>) -> Result<Self, ServerError> {
+    pub fn new(name: &str, transport: impl Into<TransportConfig>) -> Result<Self, ServerError> {
         Self::with(name, transport, Options::default())
     }
 
@@ -216,7 +216,7 @@ impl Server {
     /// If the name or the transport is invalid, or the isolation does not allow a variable of the transport.
     pub fn with(
         name: &str,
-        transport: impl Into<Transport>,
+        transport: impl Into<TransportConfig>,
         options: Options,
     ) -> Result<Self, ServerError> {
         check_name(name)?;
@@ -283,11 +283,14 @@ impl Server {
     }
 
     /// Returns the `initialize` result, shared with the last link that got the same.
-    pub(crate) fn last_initialize_result(&self, greeting: Greeting) -> Greeting {
+    pub(crate) fn last_initialize_result(
+        &self,
+        initialize_result: InitializeResult,
+    ) -> InitializeResult {
         let mut last_initialize_result = lock(&self.0.last_initialize_result);
         match &*last_initialize_result {
-            Some(known) if *known == greeting => known.clone(),
-            _ => last_initialize_result.insert(greeting).clone(),
+            Some(known) if *known == initialize_result => known.clone(),
+            _ => last_initialize_result.insert(initialize_result).clone(),
         }
     }
 
@@ -348,11 +351,11 @@ impl Server {
     ///
     /// # Errors
     /// If a template uses a variable without a value.
-    pub fn resolve(&self, expansion: &Expansion) -> Result<Resolved, ServerError> {
+    pub fn resolve(&self, expansion: &Expansion) -> Result<ResolvedTransport, ServerError> {
         let resolved = match &*self.0.recipe {
-            Recipe::Stdio(recipe) => recipe.launch(expansion).map(Resolved::Stdio),
-            Recipe::Http(recipe) => recipe.endpoint(expansion).map(Resolved::Http),
-            Recipe::Sse(recipe) => recipe.endpoint(expansion).map(Resolved::Sse),
+            Recipe::Stdio(recipe) => recipe.launch(expansion).map(ResolvedTransport::Stdio),
+            Recipe::Http(recipe) => recipe.endpoint(expansion).map(ResolvedTransport::Http),
+            Recipe::Sse(recipe) => recipe.endpoint(expansion).map(ResolvedTransport::Sse),
         };
         resolved.map_err(|problem| ServerError::new(self.name(), problem))
     }
@@ -435,11 +438,11 @@ fn check_name(name: &str) -> Result<(), ServerError> {
 }
 
 impl Recipe {
-    fn check(transport: &Transport) -> Result<Self, ServerProblem> {
+    fn check(transport: &TransportConfig) -> Result<Self, ServerProblem> {
         match transport {
-            Transport::Stdio(stdio) => stdio.check().map(Self::Stdio),
-            Transport::Http(http) => http.check().map(Self::Http),
-            Transport::Sse(http) => http.check().map(Self::Sse),
+            TransportConfig::Stdio(stdio) => stdio.check().map(Self::Stdio),
+            TransportConfig::Http(http) => http.check().map(Self::Http),
+            TransportConfig::Sse(http) => http.check().map(Self::Sse),
         }
     }
 

@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 /// Provides headers for each request (R113): a token that is refreshed, a signature, a tenant.
 ///
 /// It is called before every request, so it should cache what it fetches. The result may depend only on the
-/// [`HeaderAsk`]: a shared link has no owner.
+/// [`HeaderRequest`]: a shared link has no owner.
 #[async_trait]
 pub trait HeaderProvider: Send + Sync + fmt::Debug {
     /// Identifies its credentials, for example by a client id. It is part of the [identity](super::Identity)
@@ -24,14 +24,14 @@ pub trait HeaderProvider: Send + Sync + fmt::Debug {
     /// If there are none. The request is then not sent.
     async fn headers(
         &self,
-        ask: &HeaderAsk<'_>,
+        ask: &HeaderRequest<'_>,
     ) -> Result<Vec<(HeaderName, HeaderValue)>, ProviderError>;
 }
 
 /// Request that needs headers.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct HeaderAsk<'a> {
+pub struct HeaderRequest<'a> {
     /// Server, with its whole configuration (R116).
     pub server: &'a Server,
     /// Scope of the link.
@@ -40,7 +40,7 @@ pub struct HeaderAsk<'a> {
     pub rejected: bool,
 }
 
-impl<'a> HeaderAsk<'a> {
+impl<'a> HeaderRequest<'a> {
     /// First query for a request of the link of `scope` to `server`.
     #[must_use]
     pub fn new(server: &'a Server, scope: &'a Scope) -> Self {

@@ -40,14 +40,14 @@ impl Default for Timeouts {
 
 /// Spare processes, started ahead of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warm {
+pub struct SpareOptions {
     /// Number of spares. Defaults to none: each is a process that may never be used.
     pub count: usize,
     /// Age at which an unused spare is replaced, because a server may become stale. Defaults to 10 minutes.
     pub max_age: Duration,
 }
 
-impl Default for Warm {
+impl Default for SpareOptions {
     fn default() -> Self {
         Self { count: 0, max_age: Duration::from_secs(10 * 60) }
     }

@@ -21,7 +21,7 @@ use stayput_core::{Digest, SessionId};
 
 use crate::server::{Expansion, Server, link_key::Scope, owner_hash};
 
-pub use self::remove::Kept;
+pub use self::remove::UnremovedPaths;
 
 /// Private directories of sessions and owners: `${session.dir}` and `${owner.dir}`.
 ///
@@ -34,7 +34,7 @@ pub use self::remove::Kept;
 /// Every directory has mode 0700. A symbolic link or a directory of another user is refused, because another
 /// user would control where a session writes.
 #[derive(Clone)]
-pub struct Folders(Arc<Inner>);
+pub struct SessionDirs(Arc<Inner>);
 
 struct Inner {
     root: PathBuf,
@@ -50,7 +50,7 @@ struct Inner {
 /// Reason why a private directory is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FolderError {
+pub enum SessionDirError {
     /// Something else exists at the path.
     #[error("{} is {problem}; remove it, or choose another root for private folders", path.display())]
     Refused {
@@ -83,7 +83,7 @@ const SESSIONS: &str = "sessions";
 const OWNERS: &str = "owners";
 const TRASH: &str = "trash";
 
-impl Folders {
+impl SessionDirs {
     /// Uses directories below `root`, which is created with the first one.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Folders {
         &self,
         server: &Server,
         scope: &Scope,
-    ) -> Result<Expansion, FolderError> {
+    ) -> Result<Expansion, SessionDirError> {
         let expansion = Expansion::of(scope);
         if !server.uses_session_dir() && !server.uses_owner_dir() {
             return Ok(expansion);
@@ -150,7 +150,7 @@ impl Folders {
     ///
     /// # Errors
     /// If it cannot be created or is not private, or `scope` is not a session.
-    pub fn session_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, FolderError> {
+    pub fn session_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, SessionDirError> {
         let Scope::Session { session, branch, .. } = scope else { return Err(no_scope(server)) };
         let name = match branch {
             0 => folder_name(server),
@@ -164,7 +164,7 @@ impl Folders {
     ///
     /// # Errors
     /// If it cannot be created or is not private, or `scope` has no owner.
-    pub fn owner_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, FolderError> {
+    pub fn owner_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, SessionDirError> {
         let owner = scope.owner().ok_or_else(|| no_scope(server))?;
         self.make(&[OWNERS, &owner_hash(owner), &folder_name(server)])
     }
@@ -173,18 +173,18 @@ impl Folders {
     ///
     /// The first poll moves them to the trash: a session that is revived with the same id finds empty
     /// directories and keeps what it writes there. The removal continues if the future is dropped.
-    pub async fn remove_session(&self, session: SessionId) -> Kept {
+    pub async fn remove_session(&self, session: SessionId) -> UnremovedPaths {
         let folder = self.sessions().join(session.to_string());
         match self.move_to_trash(&folder) {
             Ok(Some(aside)) => remove::in_background(vec![aside]).await,
-            Ok(None) => Kept::default(),
-            Err(problem) => Kept::of(folder, problem),
+            Ok(None) => UnremovedPaths::default(),
+            Err(problem) => UnremovedPaths::of(folder, problem),
         }
     }
 
     /// Removes the directories of a branch of a session. Returns what could not be removed.
-    pub async fn remove_branch(&self, session: SessionId, branch: u64) -> Kept {
-        let (mut kept, mut aside) = (Kept::default(), Vec::new());
+    pub async fn remove_branch(&self, session: SessionId, branch: u64) -> UnremovedPaths {
+        let (mut kept, mut aside) = (UnremovedPaths::default(), Vec::new());
         let end = format!("~{branch}");
         for path in remove::entries(self.sessions().join(session.to_string())).await {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -205,14 +205,14 @@ impl Folders {
     /// The directories are listed when this function is called; later ones are left alone. A session must be
     /// live before its first directory is created. Directories of sessions that another process holds are
     /// removed too, unless `is_live` returns true for them.
-    pub fn sweep<L, F>(&self, is_live: L) -> impl Future<Output = Kept> + Send + use<L, F>
+    pub fn sweep<L, F>(&self, is_live: L) -> impl Future<Output = UnremovedPaths> + Send + use<L, F>
     where
         L: Fn(SessionId) -> F + Send,
         F: Future<Output = bool> + Send,
     {
         let (folders, found) = (self.clone(), remove::list(&self.sessions()));
         async move {
-            let mut kept = Kept::default();
+            let mut kept = UnremovedPaths::default();
             let mut aside = remove::entries(folders.0.root.join(TRASH)).await;
             for path in found {
                 let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -238,7 +238,7 @@ impl Folders {
         self.0.root.join(SESSIONS)
     }
 
-    fn make(&self, names: &[&str]) -> Result<PathBuf, FolderError> {
+    fn make(&self, names: &[&str]) -> Result<PathBuf, SessionDirError> {
         let made = tree::make(&self.0.root, names)?;
         if self.0.temporary.is_some() {
             self.0.lock.get_or_init(|| temporary::lock(&self.0.root).ok());
@@ -262,8 +262,8 @@ impl Folders {
     }
 }
 
-fn no_scope(server: &str) -> FolderError {
-    FolderError::NoScope { server: server.to_owned() }
+fn no_scope(server: &str) -> SessionDirError {
+    SessionDirError::NoScope { server: server.to_owned() }
 }
 
 /// Directory name of a server: a readable part and a hash. The hash keeps names distinct; the replaced
@@ -283,8 +283,8 @@ impl Drop for Inner {
     }
 }
 
-impl fmt::Debug for Folders {
+impl fmt::Debug for SessionDirs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Folders({})", self.0.root.display())
+        write!(f, "SessionDirs({})", self.0.root.display())
     }
 }

@@ -9,9 +9,9 @@ use std::{
 /// Paths that could not be removed, and the errors. They stay in the trash until the next sweep.
 #[derive(Debug, Default)]
 #[must_use]
-pub struct Kept(Vec<(PathBuf, io::Error)>);
+pub struct UnremovedPaths(Vec<(PathBuf, io::Error)>);
 
-impl Kept {
+impl UnremovedPaths {
     pub(super) fn of(path: PathBuf, problem: io::Error) -> Self {
         Self(vec![(path, problem)])
     }
@@ -37,7 +37,7 @@ impl Kept {
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for UnremovedPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0[..] {
             [] => f.write_str("everything was removed"),
@@ -61,16 +61,16 @@ pub(super) async fn entries(folder: PathBuf) -> Vec<PathBuf> {
 }
 
 /// Removes `folders` on a blocking thread. Continues if the future is dropped.
-pub(super) async fn in_background(folders: Vec<PathBuf>) -> Kept {
+pub(super) async fn in_background(folders: Vec<PathBuf>) -> UnremovedPaths {
     if folders.is_empty() {
-        return Kept::default();
+        return UnremovedPaths::default();
     }
     let first = folders[0].clone();
     let all = move || {
         let kept = folders.into_iter().filter_map(|path| remove(&path).err().map(|e| (path, e)));
-        Kept(kept.collect())
+        UnremovedPaths(kept.collect())
     };
-    let stopped = |error| Kept::of(first, io::Error::other(error));
+    let stopped = |error| UnremovedPaths::of(first, io::Error::other(error));
     tokio::task::spawn_blocking(all).await.unwrap_or_else(stopped)
 }
 

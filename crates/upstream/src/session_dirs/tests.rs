@@ -16,9 +16,9 @@ fn session(branch: u64) -> (SessionId, Scope) {
     (session, Scope::Session { owner: Owner::local(), session, branch })
 }
 
-fn folders() -> (tempfile::TempDir, Folders) {
+fn folders() -> (tempfile::TempDir, SessionDirs) {
     let parent = tempfile::tempdir().unwrap();
-    let folders = Folders::new(&parent.path().join("a/root")).unwrap();
+    let folders = SessionDirs::new(&parent.path().join("a/root")).unwrap();
     (parent, folders)
 }
 
@@ -75,17 +75,17 @@ fn symlink_or_file_at_the_path_is_refused() {
     fs::remove_dir(&made).unwrap();
     symlink(parent.path(), &made).unwrap();
     let error = folders.session_dir(&scope, "x").unwrap_err();
-    assert!(matches!(error, FolderError::Refused { .. }), "{error}");
+    assert!(matches!(error, SessionDirError::Refused { .. }), "{error}");
     fs::remove_file(&made).unwrap();
     fs::write(&made, "").unwrap();
-    assert!(matches!(folders.session_dir(&scope, "x"), Err(FolderError::Refused { .. })));
+    assert!(matches!(folders.session_dir(&scope, "x"), Err(SessionDirError::Refused { .. })));
 
     let above = folders.sessions().join(id.to_string());
     fs::remove_dir_all(&above).unwrap();
     symlink(parent.path(), &above).unwrap();
-    assert!(matches!(folders.session_dir(&scope, "x"), Err(FolderError::Refused { .. })));
-    let other = Folders::new(&above).unwrap();
-    assert!(matches!(other.session_dir(&scope, "x"), Err(FolderError::Refused { .. })));
+    assert!(matches!(folders.session_dir(&scope, "x"), Err(SessionDirError::Refused { .. })));
+    let other = SessionDirs::new(&above).unwrap();
+    assert!(matches!(other.session_dir(&scope, "x"), Err(SessionDirError::Refused { .. })));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn root_writable_by_others_is_refused() {
     let (_, scope) = session(0);
     folders.session_dir(&scope, "x").unwrap();
     fs::set_permissions(folders.root(), fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(folders.session_dir(&scope, "x"), Err(FolderError::Refused { .. })));
+    assert!(matches!(folders.session_dir(&scope, "x"), Err(SessionDirError::Refused { .. })));
     fs::set_permissions(folders.root(), fs::Permissions::from_mode(0o755)).unwrap();
     assert!(folders.session_dir(&scope, "x").is_ok());
 }
@@ -170,7 +170,7 @@ async fn sweep_removes_directories_of_dead_sessions() {
 
 #[tokio::test]
 async fn expansion_creates_only_directories_that_the_server_uses() {
-    let folders = Folders::temporary().unwrap();
+    let folders = SessionDirs::temporary().unwrap();
     let (_, scope) = session(0);
     let plain = Server::new("x", Stdio::new("x").args(["${session.hash}"])).unwrap();
     folders.expansion(&plain, &scope).await.unwrap();

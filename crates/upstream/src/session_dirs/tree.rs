@@ -12,13 +12,13 @@ use rustix::{
     process::geteuid,
 };
 
-use super::FolderError;
+use super::SessionDirError;
 
 /// Creates the directories `names` below `root`, one inside the other, if needed.
 ///
 /// Each is opened relative to the file descriptor of its parent and never through a symbolic link, so that
 /// the checked directory is the one that is used.
-pub(super) fn make(root: &Path, names: &[&str]) -> Result<PathBuf, FolderError> {
+pub(super) fn make(root: &Path, names: &[&str]) -> Result<PathBuf, SessionDirError> {
     if let Some(parent) = root.parent() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
         made.map_err(|problem| failed(parent, problem))?;
@@ -35,7 +35,11 @@ pub(super) fn make(root: &Path, names: &[&str]) -> Result<PathBuf, FolderError> 
 }
 
 /// Opens the directory `name` inside `parent`, and creates it if needed.
-fn enter(parent: impl rustix::fd::AsFd, name: &Path, path: &Path) -> Result<OwnedFd, FolderError> {
+fn enter(
+    parent: impl rustix::fd::AsFd,
+    name: &Path,
+    path: &Path,
+) -> Result<OwnedFd, SessionDirError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match mkdirat(&parent, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -52,7 +56,7 @@ fn enter(parent: impl rustix::fd::AsFd, name: &Path, path: &Path) -> Result<Owne
 }
 
 /// Checks the root. An administrator may have created it for this user, but no other user may write to it.
-fn guard_root(root: &OwnedFd, path: &Path) -> Result<(), FolderError> {
+fn guard_root(root: &OwnedFd, path: &Path) -> Result<(), SessionDirError> {
     let stat = fstat(root).map_err(|errno| failed(path, errno))?;
     let (owner, mode) = (stat.st_uid, Mode::from_raw_mode(stat.st_mode));
     if owner != geteuid().as_raw() && owner != 0 {
@@ -64,7 +68,7 @@ fn guard_root(root: &OwnedFd, path: &Path) -> Result<(), FolderError> {
     Ok(())
 }
 
-fn make_private(folder: &OwnedFd, path: &Path) -> Result<(), FolderError> {
+fn make_private(folder: &OwnedFd, path: &Path) -> Result<(), SessionDirError> {
     let stat = fstat(folder).map_err(|errno| failed(path, errno))?;
     if stat.st_uid != geteuid().as_raw() {
         return Err(refused(path, "a folder of another user"));
@@ -76,10 +80,10 @@ fn make_private(folder: &OwnedFd, path: &Path) -> Result<(), FolderError> {
     Ok(())
 }
 
-fn refused(path: &Path, problem: &'static str) -> FolderError {
-    FolderError::Refused { path: path.to_owned(), problem }
+fn refused(path: &Path, problem: &'static str) -> SessionDirError {
+    SessionDirError::Refused { path: path.to_owned(), problem }
 }
 
-pub(super) fn failed(path: &Path, problem: impl Into<io::Error>) -> FolderError {
-    FolderError::Io { path: path.to_owned(), problem: problem.into() }
+pub(super) fn failed(path: &Path, problem: impl Into<io::Error>) -> SessionDirError {
+    SessionDirError::Io { path: path.to_owned(), problem: problem.into() }
 }

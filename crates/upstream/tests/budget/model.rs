@@ -60,7 +60,7 @@ struct BackingOff {
 }
 
 impl Recycle for BackingOff {
-    fn recycle(&self, wanted: Wanted<'_>) -> bool {
+    fn recycle(&self, wanted: RecycleFilter<'_>) -> bool {
         let mut idle = self.idle.lock().unwrap();
         let fits = |live: &Live| {
             (live.process || !wanted.process)
@@ -163,7 +163,7 @@ impl World<'_> {
         let (processes, links) = self.count(None);
         assert!(processes <= LIMITS.processes && links <= LIMITS.links);
         let waiting = self.line.len();
-        assert_eq!(self.budget.used(), Used { processes, links, waiting });
+        assert_eq!(self.budget.used(), BudgetUsage { processes, links, waiting });
         for one in &self.line {
             assert!(!self.fits(one), "a place is free and somebody who could have it waits");
         }
@@ -217,7 +217,7 @@ fn run(steps: &[Step]) {
     assert!(world.line.is_empty(), "somebody was forgotten");
     drop(world);
     drop(resting);
-    assert_eq!(budget.used(), Used::default());
+    assert_eq!(budget.used(), BudgetUsage::default());
 }
 
 /// Regression: this case was once forgotten.

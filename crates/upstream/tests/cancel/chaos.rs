@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use stayput_core::Generation;
 use stayput_upstream::{
     CallOptions, EraChoice, Limits, LinkOpenError, LinkOwner, Links, LossReason, Options, Server,
-    Warm,
+    SpareOptions,
 };
 use tokio::runtime::Handle;
 
@@ -82,7 +82,10 @@ impl World {
             wait: Duration::from_secs(2),
             ..Limits::default()
         };
-        let warm = Warm { count: usize::try_from(dice.below(3)).unwrap(), ..Warm::default() };
+        let warm = SpareOptions {
+            count: usize::try_from(dice.below(3)).unwrap(),
+            ..SpareOptions::default()
+        };
         let stdio = |args: &[&str]| stdio(args).env("TOKEN", token.as_str());
         let eras = [EraChoice::Legacy, EraChoice::Auto, EraChoice::Legacy];
         let servers = vec![

@@ -178,7 +178,7 @@ async fn nothing_is_opened_after_the_close() {
             stdio(&[]).env("TOKEN", token.as_str()),
             Options {
                 era,
-                warm: stayput_upstream::Warm { count: 1, ..Default::default() },
+                warm: stayput_upstream::SpareOptions { count: 1, ..Default::default() },
                 ..quick()
             },
         );
@@ -280,9 +280,9 @@ async fn link_of_a_changed_server_ends_with_its_last_call() {
     let next = open(&links, &new, &bob).await;
     assert_eq!(next.loss().unwrap().reason(), LossReason::Reconfigured);
     assert_eq!(next.generation(), idle.generation().next());
-    assert!(next.slot() > idle.slot());
+    assert!(next.entry_id() > idle.entry_id());
     assert!(links.find(&old, &ann).is_none(), "nobody new is sent there");
-    assert!(before.spot().find(&old).is_none(), "nor who knows where it was");
+    assert!(before.hint().find(&old).is_none(), "nor who knows where it was");
     let (after, slow) = tokio::join!(open(&links, &new, &ann), slow.answer());
     slow.unwrap();
     assert!(alive(&old_token).is_empty(), "both may have the same folder");
@@ -300,7 +300,7 @@ async fn hint_finds_its_link() {
     let (server, other) =
         (server_with(stdio(&[]), quick()), server_with(stdio(&["--page", "3"]), quick()));
     let link = open(&links, &server, &ann).await;
-    let spot = link.spot();
+    let spot = link.hint();
     assert_eq!(call(&link, "count", "{}").await, "1");
     drop(link);
     let again = spot.find(&server).unwrap();
@@ -322,7 +322,7 @@ async fn hint_finds_its_link() {
     drop(again);
     running.await.unwrap();
     // The hint keeps nothing of an ended session alive.
-    let spot = links.find(&server, &ann).unwrap().spot();
+    let spot = links.find(&server, &ann).unwrap().hint();
     assert!(links.end(ann.session).await.is_empty());
     assert!(spot.find(&server).is_none());
     assert!(stayput_upstream::LinkHint::default().find(&server).is_none());

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use stayput_core::Generation;
 use stayput_upstream::{
-    Asking, Attachment, AttachmentError, AttachmentSink, Hello, KeepError, LinkOpenError,
-    LinkOwner, Links, LossReason, PooledLink, SealKey, Server,
+    Attachment, AttachmentError, AttachmentSink, AttachmentStoreError, ClientInfo, LinkOpenError,
+    LinkOpenOptions, LinkOwner, Links, LossReason, PooledLink, SealKey, Server,
 };
 
 use crate::world::{
@@ -23,14 +23,14 @@ struct Shelf {
 
 #[async_trait]
 impl AttachmentSink for Shelf {
-    async fn load(&self) -> Result<Option<Attachment>, KeepError> {
+    async fn load(&self) -> Result<Option<Attachment>, AttachmentStoreError> {
         let kept = self.kept.lock().unwrap().clone();
         Ok(kept.map(|kept| Attachment::open(&kept, &self.key).unwrap()))
     }
 
-    async fn save(&self, attachment: &Attachment) -> Result<(), KeepError> {
+    async fn save(&self, attachment: &Attachment) -> Result<(), AttachmentStoreError> {
         if self.fails {
-            return Err(KeepError::new("the disk is full"));
+            return Err(AttachmentStoreError::new("the disk is full"));
         }
         *self.kept.lock().unwrap() = Some(attachment.seal(&self.key).unwrap());
         Ok(())
@@ -45,11 +45,14 @@ async fn open_kept(
     links: &Links,
     server: &Server,
     place: &LinkOwner,
-    keeper: &Arc<Shelf>,
+    sink: &Arc<Shelf>,
 ) -> Result<PooledLink, Arc<LinkOpenError>> {
-    let keeper: Arc<dyn AttachmentSink> = keeper.clone();
-    let asking =
-        Asking { hello: Hello::named("t", "1"), keeper: Some(keeper), ..Asking::default() };
+    let sink: Arc<dyn AttachmentSink> = sink.clone();
+    let asking = LinkOpenOptions {
+        client_info: ClientInfo::named("t", "1"),
+        sink: Some(sink),
+        ..LinkOpenOptions::default()
+    };
     tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()
 }
 
@@ -102,7 +105,7 @@ async fn attachment_is_readable_only_with_its_key() {
     assert!(!kept.body.contains("s3cret"));
     let read = Attachment::open(&kept, &shelf.key).unwrap();
     assert!(read.is_process && !read.can_resume() && !read.is_stateless());
-    assert_eq!(read.greeting, "", "nobody goes on with a process");
+    assert_eq!(read.initialize_result, "", "nobody goes on with a process");
     let again = read.seal(&shelf.key).unwrap();
     assert_eq!(Attachment::open(&again, &shelf.key).unwrap(), read);
     let mut with_session = read.clone();
@@ -138,7 +141,7 @@ async fn link_that_cannot_be_saved_is_not_used() {
 async fn first_link_begins_with_the_requested_generation() {
     let (ann, links) = (place(), links());
     let generation = Generation::default().next().next();
-    let asking = Asking { generation, ..Asking::default() };
+    let asking = LinkOpenOptions { generation, ..LinkOpenOptions::default() };
     let server = server_with(stdio(&[]), quick());
     let link = links.open(&server, &ann, &asking).await.unwrap();
     assert_eq!((link.generation(), link.loss().is_none()), (generation, true));

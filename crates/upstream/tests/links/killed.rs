@@ -11,7 +11,7 @@ use stayput_testkit::{
     processes::{is_alive, with_token},
     program,
 };
-use stayput_upstream::{Folders, LinkSettings, Links, PooledLink, Server, Stdio};
+use stayput_upstream::{LinkSettings, Links, PooledLink, Server, SessionDirs, Stdio};
 use tokio::{
     runtime::{Handle, Runtime},
     time::Instant,
@@ -58,7 +58,7 @@ fn the_victim() {
             Processes::local(runtime.clone())
         };
         let links =
-            Links::new(LinkSettings::new(processes, Folders::temporary().unwrap()), runtime);
+            Links::new(LinkSettings::new(processes, SessionDirs::temporary().unwrap()), runtime);
         let mut held: Vec<PooledLink> = Vec::new();
         for number in 0..LINKS {
             let wild = if wardened && number % 5 == 4 { SCRUBBED } else { WILD[number % 4] };

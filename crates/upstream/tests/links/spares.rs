@@ -2,7 +2,9 @@
 
 use std::{path::Path, time::Duration};
 
-use stayput_upstream::{CallOptions, Isolation, Limits, Links, Options, PerOwner, Server, Warm};
+use stayput_upstream::{
+    CallOptions, Isolation, Limits, Links, Options, PerOwner, Server, SpareOptions,
+};
 
 use crate::world::{
     alive, call, close, kill, links, links_with, none_alive, open, params, place, place_of, quick,
@@ -10,7 +12,7 @@ use crate::world::{
 };
 
 fn warm(count: usize) -> Options {
-    Options { warm: Warm { count, ..Warm::default() }, ..quick() }
+    Options { warm: SpareOptions { count, ..SpareOptions::default() }, ..quick() }
 }
 
 /// Server with `count` spares. All its processes log their messages to one file.
@@ -58,7 +60,7 @@ async fn spare_gets_no_message_and_serves_one_session() {
 async fn dead_or_old_spare_is_replaced() {
     let (links, token) = (links(), token());
     let max_age = Duration::from_millis(600);
-    let options = Options { warm: Warm { count: 1, max_age }, ..quick() };
+    let options = Options { warm: SpareOptions { count: 1, max_age }, ..quick() };
     let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), options);
     links.warm(&server);
     ready(&links, &token, 1).await;

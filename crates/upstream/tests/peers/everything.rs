@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stayput_testkit::peers;
-use stayput_upstream::{EraChoice, Http, Incoming, Link, Links, Listener, Server, Transport};
+use stayput_upstream::{EraChoice, Http, Incoming, Link, Links, Listener, Server, TransportConfig};
 use stayput_wire::Era;
 use tokio::time::timeout;
 
@@ -84,7 +84,7 @@ async fn heard(listener: &mut Listener, method: &str, roots: &Value) -> Value {
 /// Checks lists, calls, and long calls with progress.
 async fn lists_echoes_and_reports(reached: &Reached, links: &Links) {
     let link = open(links, &reached.server, &place()).await;
-    assert_eq!(link.greeting().era(), Era::Legacy);
+    assert_eq!(link.initialize_result().era(), Era::Legacy);
     let tools = ask(&link, "tools/list", &json!({})).await;
     let names = tools["tools"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
     assert!(names.clone().any(|name| name == "trigger-sampling-request"), "{tools}");
@@ -218,6 +218,6 @@ async fn everything_works_over_sse() {
     // Otherwise the sessions of the first part would be counted.
     reached.http = Some(Listening::everything(peers::everything(), "sse", "/sse").await);
     let url = reached.http.as_ref().unwrap().url();
-    reached.server = kept("everything", Transport::Sse(Http::new(url)), EraChoice::Auto);
+    reached.server = kept("everything", TransportConfig::Sse(Http::new(url)), EraChoice::Auto);
     all(reached).await;
 }

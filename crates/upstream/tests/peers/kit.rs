@@ -13,8 +13,9 @@ use stayput_testkit::{
     processes::{descendants, is_alive, with_token},
 };
 use stayput_upstream::{
-    Asking, CallOptions, Declares, EraChoice, Folders, Hello, Incoming, Isolation, Link, LinkOwner,
-    LinkSettings, Links, Options, PooledLink, Server, Stdio, Transport,
+    CallOptions, ClientCapabilities, ClientInfo, EraChoice, Incoming, Isolation, Link,
+    LinkOpenOptions, LinkOwner, LinkSettings, Links, Options, PooledLink, Server, SessionDirs,
+    Stdio, TransportConfig,
 };
 use tokio::{runtime::Handle, time::timeout};
 
@@ -38,7 +39,7 @@ impl Way {
                 Processes::wardened(WardenCommand::new(me, args), runtime.clone())
             }
         };
-        Links::new(LinkSettings::new(processes, Folders::temporary().unwrap()), runtime)
+        Links::new(LinkSettings::new(processes, SessionDirs::temporary().unwrap()), runtime)
     }
 }
 
@@ -124,7 +125,7 @@ pub(crate) fn alive(pids: &[u32]) -> Vec<(u32, String)> {
 }
 
 /// Server with a link for each session.
-pub(crate) fn kept(name: &str, transport: impl Into<Transport>, era: EraChoice) -> Server {
+pub(crate) fn kept(name: &str, transport: impl Into<TransportConfig>, era: EraChoice) -> Server {
     let isolation = Some(Isolation::PerSession);
     Server::with(name, transport, Options { era, isolation, ..Options::default() }).unwrap()
 }
@@ -132,15 +133,15 @@ pub(crate) fn kept(name: &str, transport: impl Into<Transport>, era: EraChoice) 
 /// Opens a link for a client with all capabilities.
 pub(crate) async fn open(links: &Links, server: &Server, place: &LinkOwner) -> PooledLink {
     let capabilities = r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{}}"#;
-    let hello = Hello::new(r#"{"name":"test","version":"1"}"#, capabilities).unwrap();
-    let asking = Asking { hello, ..Asking::default() };
+    let client_info = ClientInfo::new(r#"{"name":"test","version":"1"}"#, capabilities).unwrap();
+    let asking = LinkOpenOptions { client_info, ..LinkOpenOptions::default() };
     let opened = timeout(LONG, links.open(server, place, &asking)).await.unwrap();
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Capabilities of the client of [`open`].
-pub(crate) fn everything() -> Declares {
-    Declares { roots: true, sampling: true, elicitation: true }
+pub(crate) fn everything() -> ClientCapabilities {
+    ClientCapabilities { roots: true, sampling: true, elicitation: true }
 }
 
 /// Sends a request that has to succeed.
@@ -177,7 +178,7 @@ pub(crate) struct Talk {
 
 /// Calls a tool, answers its requests with `reply`, and records its notifications.
 pub(crate) async fn talk(link: &Link, params: &Value, reply: &Value) -> Talk {
-    let options = CallOptions { declares: everything(), ..CallOptions::default() };
+    let options = CallOptions { capabilities: everything(), ..CallOptions::default() };
     let params = params.to_string();
     let mut call = link.call("tools/call", Some(&params), options).await.unwrap();
     let mut talk = Talk::default();

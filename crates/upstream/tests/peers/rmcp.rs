@@ -32,7 +32,7 @@ async fn rmcp_works_as_legacy_server() {
     let (ann, ben) = (place(), place());
     for place in [&ann, &ben] {
         let link = open(&links, &server, place).await;
-        assert_eq!(link.greeting().era(), Era::Legacy);
+        assert_eq!(link.initialize_result().era(), Era::Legacy);
         assert!(!tool(&link, "test_simple_text", &json!({})).await.is_empty());
         let call = json!({ "name": "test_sampling", "arguments": { "prompt": "hm" } });
         let thought = json!({
@@ -69,7 +69,7 @@ async fn rmcp_works_as_modern_server() {
     let server = kept("rmcp", Http::new(http.url()), EraChoice::Modern);
     let ann = place();
     let link = open(&links, &server, &ann).await;
-    assert_eq!(link.greeting().era(), Era::Modern);
+    assert_eq!(link.initialize_result().era(), Era::Modern);
     assert!(!tool(&link, "test_simple_text", &json!({})).await.is_empty());
     let call = json!({
         "name": "test_tool_with_progress", "arguments": {}, "_meta": { "progressToken": "so far" },

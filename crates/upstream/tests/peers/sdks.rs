@@ -24,7 +24,7 @@ async fn counts(links: &Links, server: &Server, place: &LinkOwner, numbers: Rang
 }
 
 async fn era(links: &Links, server: &Server, place: &LinkOwner) -> Era {
-    open(links, server, place).await.greeting().era()
+    open(links, server, place).await.initialize_result().era()
 }
 
 fn server(stdio: &Stdio, era: EraChoice, isolation: Option<Isolation>) -> Server {
@@ -66,7 +66,7 @@ async fn counts_over_modern_stdio(peer: &Peer, isolation: Isolation, numbers: [&
     let mut counted = Vec::new();
     for place in [&ann, &ann, &ben] {
         let link = open(&links, &server, place).await;
-        assert_eq!(link.greeting().era(), Era::Modern);
+        assert_eq!(link.initialize_result().era(), Era::Modern);
         counted.push(tool(&link, "count", &json!({})).await);
     }
     assert_eq!(counted, numbers);
@@ -112,7 +112,7 @@ async fn counts_over_modern_http(peer: Peer, numbers: [&str; 4]) {
     let mut counted = Vec::new();
     for place in [&ann, &ann, &ben, &ben] {
         let link = open(&links, &server, place).await;
-        assert_eq!(link.greeting().era(), Era::Modern);
+        assert_eq!(link.initialize_result().era(), Era::Modern);
         counted.push(tool(&link, "count", &json!({})).await);
     }
     assert_eq!(counted, numbers);

@@ -6,8 +6,8 @@ use stayput_process::Grace;
 use stayput_process::{ExitStatus, Processes, StartError};
 use stayput_testkit::processes;
 use stayput_upstream::{
-    CallError, CallOptions, Delivery, Folders, LinkOpenError, LinkSettings, Links, LossReason,
-    Options, Stdio, Timeouts,
+    CallError, CallOptions, Delivery, LinkOpenError, LinkSettings, Links, LossReason, Options,
+    SessionDirs, Stdio, Timeouts,
 };
 use tokio::runtime::Handle;
 
@@ -88,7 +88,10 @@ async fn line_of_fifty_megabytes_fails_the_call_and_not_the_link() {
     let links = Links::new(
         LinkSettings {
             message_limit: 1 << 20,
-            ..LinkSettings::new(Processes::local(Handle::current()), Folders::temporary().unwrap())
+            ..LinkSettings::new(
+                Processes::local(Handle::current()),
+                SessionDirs::temporary().unwrap(),
+            )
         },
         Handle::current(),
     );

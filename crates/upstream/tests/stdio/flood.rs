@@ -1,6 +1,8 @@
 //! Floods for a reader that does not read (design §5, order).
 
-use stayput_upstream::{Call, CallError, CallOptions, Declares, Incoming, Links, PooledLink};
+use stayput_upstream::{
+    Call, CallError, CallOptions, ClientCapabilities, Incoming, Links, PooledLink,
+};
 
 use crate::world::{LONG, close, links, open, place, scripted, token, until};
 
@@ -135,7 +137,7 @@ async fn listener_that_does_not_read_gets_an_error() {
     let links = links();
     let update = notification("notifications/resources/updated", r#""uri":"a:b""#);
     let link = flooded(&links, &update).await;
-    let mut listener = link.listen("{}", Declares::default()).await.unwrap();
+    let mut listener = link.listen("{}", ClientCapabilities::default()).await.unwrap();
     let call = link.call("m", None, CallOptions::default()).await.unwrap();
     assert!(tokio::time::timeout(LONG, call.answer()).await.unwrap().is_ok());
     let mut heard = 0;

@@ -1,8 +1,8 @@
 //! Requests of a server to its client.
 
 use stayput_upstream::{
-    Asking, Call, CallOptions, Declares, Hello, Incoming, LinkOwner, Links, PooledLink,
-    ServerRequest,
+    Call, CallOptions, ClientCapabilities, ClientInfo, Incoming, LinkOpenOptions, LinkOwner, Links,
+    PooledLink, ServerRequest,
 };
 
 use crate::world::{
@@ -19,14 +19,14 @@ async fn open_declaring(
     at: &LinkOwner,
 ) -> PooledLink {
     let all = r#"{"elicitation":{},"sampling":{},"roots":{}}"#;
-    let hello = Hello::new(r#"{"name":"t","version":"1"}"#, all).unwrap();
-    let asking = Asking { hello, ..Asking::default() };
+    let client_info = ClientInfo::new(r#"{"name":"t","version":"1"}"#, all).unwrap();
+    let asking = LinkOpenOptions { client_info, ..LinkOpenOptions::default() };
     tokio::time::timeout(LONG, links.open(server, at, &asking)).await.unwrap().unwrap()
 }
 
 fn declaring() -> CallOptions {
-    let declares = Declares { elicitation: true, ..Declares::default() };
-    CallOptions { declares, ..CallOptions::default() }
+    let capabilities = ClientCapabilities { elicitation: true, ..ClientCapabilities::default() };
+    CallOptions { capabilities, ..CallOptions::default() }
 }
 
 async fn start(link: &PooledLink, tool: &str, arguments: &str, options: CallOptions) -> Call {
@@ -103,7 +103,7 @@ answer $id "{{\"reply\":$reply,\"refused\":$refused}}"
 cat >/dev/null"#
     );
     let link = open_declaring(&links, &scripted(&script, &token()), &place()).await;
-    let declares = Declares { elicitation: true, ..Declares::default() };
+    let declares = ClientCapabilities { elicitation: true, ..ClientCapabilities::default() };
     let mut listener = link.listen("{}", declares).await.unwrap();
     let start = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
     link.tell(&stayput_wire::Message::parse(start.as_bytes()).unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! Ids, progress and logs, and their receivers.
 
-use stayput_upstream::{Call, CallOptions, Declares, Incoming, Link};
+use stayput_upstream::{Call, CallOptions, ClientCapabilities, Incoming, Link};
 use stayput_wire::Message;
 
 use crate::world::{LONG, close, legacy, links, open, params, place, scripted, text, token, until};
@@ -151,7 +151,7 @@ async fn logs_go_to_the_only_call_or_to_listeners() {
     let mut call = link.call("tools/call", Some(&log), CallOptions::default()).await.unwrap();
     assert!(matches!(next(&mut call).await, Some(Incoming::Answer(Ok(_)))));
     assert_eq!(link.counts().unheard, 2);
-    let mut listener = link.listen("{}", Declares::default()).await.unwrap();
+    let mut listener = link.listen("{}", ClientCapabilities::default()).await.unwrap();
     let mut call = link.call("tools/call", Some(&log), CallOptions::default()).await.unwrap();
     assert!(matches!(next(&mut call).await, Some(Incoming::Answer(Ok(_)))));
     let heard = tokio::time::timeout(LONG, listener.next()).await.unwrap();

@@ -13,7 +13,8 @@ use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, Delivery, EraChoice, HeaderAsk, HeaderProvider, Http, LinkOpenError, ProviderError,
+    CallError, Delivery, EraChoice, HeaderProvider, HeaderRequest, Http, LinkOpenError,
+    ProviderError,
 };
 
 use crate::world::{
@@ -39,7 +40,7 @@ impl HeaderProvider for Tokens {
 
     async fn headers(
         &self,
-        ask: &HeaderAsk<'_>,
+        ask: &HeaderRequest<'_>,
     ) -> Result<Vec<(HeaderName, HeaderValue)>, ProviderError> {
         tokio::task::yield_now().await;
         if self.empty.load(Ordering::SeqCst) {

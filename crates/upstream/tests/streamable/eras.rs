@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
-use stayput_upstream::{EraChoice, Hello, Http, Isolation, LinkOpenError, Options, Server, Way};
+use stayput_upstream::{
+    ClientInfo, EraChoice, Http, Isolation, LinkOpenError, Options, Server, ServerProtocol,
+};
 
 use crate::world::{
     close, links, open, place,
@@ -18,24 +20,24 @@ fn at(url: &str, isolation: Option<Isolation>) -> Server {
 #[tokio::test]
 async fn era_is_detected() {
     let (kept, shared) = (Some(Isolation::PerSession), Some(Isolation::Shared));
-    for (args, isolation, way) in [
-        (&["--era", "legacy"][..], None, Way::Legacy),
-        (&["--era", "legacy"], shared, Way::Legacy),
-        (&["--era", "modern"], None, Way::Modern),
-        (&["--era", "modern"], kept, Way::Modern),
-        (&["--era", "dual"], None, Way::Legacy),
-        (&["--era", "dual"], kept, Way::Legacy),
-        (&["--era", "dual"], shared, Way::Modern),
+    for (args, isolation, protocol) in [
+        (&["--era", "legacy"][..], None, ServerProtocol::Legacy),
+        (&["--era", "legacy"], shared, ServerProtocol::Legacy),
+        (&["--era", "modern"], None, ServerProtocol::Modern),
+        (&["--era", "modern"], kept, ServerProtocol::Modern),
+        (&["--era", "dual"], None, ServerProtocol::Legacy),
+        (&["--era", "dual"], kept, ServerProtocol::Legacy),
+        (&["--era", "dual"], shared, ServerProtocol::Modern),
     ] {
         let (links, http) = (links(), TestServer::http(args).await);
         let (server, ann) = (at(http.url(), isolation), place());
         let link = open(&links, &server, &ann).await;
         let profile = links.profile(&server, &ann).await.unwrap();
-        assert_eq!(profile.way(), way, "{args:?} {isolation:?}");
-        assert_eq!((count(&link).await, link.greeting().era()), (1, way.era()));
+        assert_eq!(profile.protocol(), protocol, "{args:?} {isolation:?}");
+        assert_eq!((count(&link).await, link.initialize_result().era()), (1, protocol.era()));
         assert!(!profile.pages("tools/list").is_empty());
         // The probe is closed, and its session with it.
-        let sessions = u64::from(way == Way::Legacy);
+        let sessions = u64::from(protocol == ServerProtocol::Legacy);
         assert_eq!(http.counted("sessions").await, sessions, "{args:?} {isolation:?}");
         let asked = http.stats().await;
         count_once(&links, &server, &place()).await;
@@ -52,8 +54,8 @@ async fn each_set_of_capabilities_is_probed_once() {
     let (server, ann) = (at(http.url(), None), place());
     let (all, some, none) = (r#"{"sampling":{},"roots":{}}"#, r#"{"roots":{}}"#, "{}");
     for (capabilities, asked) in [(all, 1), (all, 1), (some, 2), (some, 2)] {
-        let hello = Hello::new("{}", capabilities).unwrap();
-        let profile = links.profile_for(&server, &ann, &hello).await.unwrap();
+        let client_info = ClientInfo::new("{}", capabilities).unwrap();
+        let profile = links.profile_for(&server, &ann, &client_info).await.unwrap();
         assert!(!profile.pages("tools/list").is_empty());
         assert_eq!(http.counted("initialize").await, asked, "{capabilities}");
     }
@@ -63,8 +65,8 @@ async fn each_set_of_capabilities_is_probed_once() {
     drop(link);
     assert_eq!(http.counted("initialize").await, 3);
     // A client without capabilities is like Stayput itself.
-    let hello = Hello::new(r#"{"name":"x","version":"1"}"#, none).unwrap();
-    links.profile_for(&server, &ann, &hello).await.unwrap();
+    let client_info = ClientInfo::new(r#"{"name":"x","version":"1"}"#, none).unwrap();
+    links.profile_for(&server, &ann, &client_info).await.unwrap();
     links.profile(&server, &ann).await.unwrap();
     assert_eq!(http.counted("initialize").await, 4);
     close(&links).await;
@@ -76,8 +78,8 @@ async fn shared_server_is_probed_once_for_all() {
     let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
     let server = at(http.url(), Some(Isolation::Shared));
     for capabilities in ["{}", r#"{"sampling":{}}"#] {
-        let hello = Hello::new("{}", capabilities).unwrap();
-        links.profile_for(&server, &place(), &hello).await.unwrap();
+        let client_info = ClientInfo::new("{}", capabilities).unwrap();
+        links.profile_for(&server, &place(), &client_info).await.unwrap();
     }
     assert_eq!(http.counted("initialize").await, 1);
     close(&links).await;
@@ -94,7 +96,7 @@ async fn server_that_locks_its_era_gets_the_right_message_first() {
         let options = Options { isolation: Some(isolation), ..Options::default() };
         let server = server_with(stdio(&["--lock-era"]), options);
         let link = open(&links, &server, &place()).await;
-        assert_eq!((link.greeting().era(), count(&link).await), (era, 1));
+        assert_eq!((link.initialize_result().era(), count(&link).await), (era, 1));
     }
     close(&links).await;
 }
@@ -131,7 +133,7 @@ async fn legacy_server_is_detected_by_many_answers() {
         http.script(&rule).await;
         let server = at(http.url(), Some(Isolation::Shared));
         let link = open(&links, &server, &place()).await;
-        let era = link.greeting().era();
+        let era = link.initialize_result().era();
         assert_eq!((era, count(&link).await), (stayput_wire::Era::Legacy, 1), "{code} {body}");
         close(&links).await;
     }
@@ -151,7 +153,7 @@ async fn modern_server_is_detected_by_many_answers() {
         let rule = json!([{ "on": "initialize", "do": status(code, body.clone()) }]);
         http.script(&rule).await;
         let link = open(&links, &at(http.url(), None), &place()).await;
-        let era = link.greeting().era();
+        let era = link.initialize_result().era();
         assert_eq!((era, count(&link).await), (stayput_wire::Era::Modern, 1), "{code} {body}");
         close(&links).await;
     }
@@ -171,7 +173,7 @@ async fn sse_transport_is_detected_by_its_url() {
         let (server, ann) = (server_with(Http::new(http.url()), options), place());
         let link = open(&links, &server, &ann).await;
         assert_eq!(count(&link).await, 1, "{era:?} {isolation:?}");
-        assert_eq!(links.profile(&server, &ann).await.unwrap().way(), Way::Sse);
+        assert_eq!(links.profile(&server, &ann).await.unwrap().protocol(), ServerProtocol::Sse);
         close(&links).await;
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use stayput_testkit::mcp::{TestServer, send};
 use stayput_upstream::{
-    Asking, Call, CallOptions, Declares, Hello, Incoming, Link, Links, Listener, LossReason,
-    PooledLink, Server,
+    Call, CallOptions, ClientCapabilities, ClientInfo, Incoming, Link, LinkOpenOptions, Links,
+    Listener, LossReason, PooledLink, Server,
 };
 
 use crate::world::{
@@ -157,15 +157,17 @@ async fn stream_that_is_refused_for_now_is_requested_again() {
 }
 
 async fn open_asked(links: &Links, server: &Server) -> PooledLink {
-    let hello = Hello::new(r#"{"name":"t","version":"1"}"#, r#"{"elicitation":{}}"#).unwrap();
-    let asking = Asking { hello, ..Asking::default() };
+    let client_info =
+        ClientInfo::new(r#"{"name":"t","version":"1"}"#, r#"{"elicitation":{}}"#).unwrap();
+    let asking = LinkOpenOptions { client_info, ..LinkOpenOptions::default() };
     links.open(server, &place(), &asking).await.unwrap()
 }
 
-const ABLE: Declares = Declares { roots: false, sampling: false, elicitation: true };
+const ABLE: ClientCapabilities =
+    ClientCapabilities { roots: false, sampling: false, elicitation: true };
 
-async fn elicit(link: &Link, declares: Declares) -> Call {
-    let options = CallOptions { declares, ..CallOptions::default() };
+async fn elicit(link: &Link, capabilities: ClientCapabilities) -> Call {
+    let options = CallOptions { capabilities, ..CallOptions::default() };
     link.call("tools/call", Some(&params("elicit", "{}")), options).await.unwrap()
 }
 
@@ -203,7 +205,7 @@ async fn server_request_reaches_its_receiver() {
     let mut asking = elicit(&link, ABLE).await;
     reply(asking.next(), "the call").await;
     assert!(all_of(asking).await.1.unwrap().contains("the call"));
-    let asking = elicit(&link, Declares::default()).await;
+    let asking = elicit(&link, ClientCapabilities::default()).await;
     reply(listener.next(), "the listener").await;
     assert!(all_of(asking).await.1.unwrap().contains("the listener"));
     drop(listener);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use stayput_process::Processes;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, CallOptions, Delivery, Folders, LinkSettings, Links, PooledLink,
+    CallError, CallOptions, Delivery, LinkSettings, Links, PooledLink, SessionDirs,
 };
 use tokio::runtime::Handle;
 
@@ -127,7 +127,7 @@ async fn answer_over_the_limit_fails_one_call() {
     for option in ["--json", "--sse"] {
         let http = TestServer::http(&["--era", "legacy", option]).await;
         let processes = Processes::local(Handle::current());
-        let settings = LinkSettings::new(processes, Folders::temporary().unwrap());
+        let settings = LinkSettings::new(processes, SessionDirs::temporary().unwrap());
         let settings = LinkSettings { message_limit: 64 << 10, ..settings };
         let links = Links::new(settings, Handle::current());
         let link = open(&links, &legacy_at(http.url()), &place()).await;

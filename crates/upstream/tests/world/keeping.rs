@@ -7,8 +7,8 @@ use std::sync::{
 
 use async_trait::async_trait;
 use stayput_upstream::{
-    Asking, Attachment, AttachmentSink, Hello, KeepError, LinkOpenError, LinkOwner, Links,
-    PooledLink, SealKey, Server,
+    Attachment, AttachmentSink, AttachmentStoreError, ClientInfo, LinkOpenError, LinkOpenOptions,
+    LinkOwner, Links, PooledLink, SealKey, Server,
 };
 
 use super::LONG;
@@ -54,17 +54,17 @@ impl Shelf {
 
 #[async_trait]
 impl AttachmentSink for Shelf {
-    async fn load(&self) -> Result<Option<Attachment>, KeepError> {
+    async fn load(&self) -> Result<Option<Attachment>, AttachmentStoreError> {
         self.loads.fetch_add(1, Ordering::SeqCst);
         if self.cannot_load.load(Ordering::SeqCst) {
-            return Err(KeepError::new("the database is away"));
+            return Err(AttachmentStoreError::new("the database is away"));
         }
         Ok(self.kept())
     }
 
-    async fn save(&self, attachment: &Attachment) -> Result<(), KeepError> {
+    async fn save(&self, attachment: &Attachment) -> Result<(), AttachmentStoreError> {
         if self.cannot_save.load(Ordering::SeqCst) {
-            return Err(KeepError::new("the disk is full"));
+            return Err(AttachmentStoreError::new("the disk is full"));
         }
         self.saves.fetch_add(1, Ordering::SeqCst);
         *self.kept.lock().unwrap() = Some(attachment.seal(&self.key).unwrap());
@@ -79,8 +79,8 @@ pub(crate) async fn open_kept(
     place: &LinkOwner,
     shelf: &Arc<Shelf>,
 ) -> Result<PooledLink, Arc<LinkOpenError>> {
-    let keeper: Arc<dyn AttachmentSink> = shelf.clone();
-    let hello = Hello::named("test", "1");
-    let asking = Asking { hello, keeper: Some(keeper), ..Asking::default() };
+    let sink: Arc<dyn AttachmentSink> = shelf.clone();
+    let client_info = ClientInfo::named("test", "1");
+    let asking = LinkOpenOptions { client_info, sink: Some(sink), ..LinkOpenOptions::default() };
     tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()
 }

@@ -23,8 +23,9 @@ use stayput_process::Grace;
 use stayput_process::Processes;
 use stayput_testkit::{processes, program};
 use stayput_upstream::{
-    Answer, Asking, CallError, CallOptions, EraChoice, Folders, Hello, Limits, Link, LinkOpenError,
-    LinkOwner, LinkSettings, Links, Options, PooledLink, Server, Stdio, Transport,
+    Answer, CallError, CallOptions, ClientInfo, EraChoice, Limits, Link, LinkOpenError,
+    LinkOpenOptions, LinkOwner, LinkSettings, Links, Options, PooledLink, Server, SessionDirs,
+    Stdio, TransportConfig,
 };
 use tokio::runtime::Handle;
 
@@ -38,7 +39,7 @@ pub(crate) fn links() -> Links {
 
 pub(crate) fn links_with(limits: Limits) -> Links {
     let processes = Processes::local(Handle::current());
-    let folders = Folders::temporary().unwrap();
+    let folders = SessionDirs::temporary().unwrap();
     let settings = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
     Links::new(settings, Handle::current())
 }
@@ -65,11 +66,11 @@ pub(crate) fn legacy(args: &[&str]) -> Server {
     server(stdio(args), EraChoice::Legacy)
 }
 
-pub(crate) fn server(transport: impl Into<Transport>, era: EraChoice) -> Server {
+pub(crate) fn server(transport: impl Into<TransportConfig>, era: EraChoice) -> Server {
     server_with(transport, Options { era, ..Options::default() })
 }
 
-pub(crate) fn server_with(transport: impl Into<Transport>, options: Options) -> Server {
+pub(crate) fn server_with(transport: impl Into<TransportConfig>, options: Options) -> Server {
     Server::with("test", transport, options).unwrap()
 }
 
@@ -82,7 +83,10 @@ pub(crate) async fn try_open(
     server: &Server,
     place: &LinkOwner,
 ) -> Result<PooledLink, Arc<LinkOpenError>> {
-    let asking = Asking { hello: Hello::named("test", "1"), ..Asking::default() };
+    let asking = LinkOpenOptions {
+        client_info: ClientInfo::named("test", "1"),
+        ..LinkOpenOptions::default()
+    };
     tokio::time::timeout(LONG, links.open(server, place, &asking)).await.unwrap()
 }
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    Call, CallError, CallOptions, Declares, Delivery, EraChoice, Http, Incoming, Isolation, Link,
-    LinkOwner, Links, Listener, LossReason, Options, Server,
+    Call, CallError, CallOptions, ClientCapabilities, Delivery, EraChoice, Http, Incoming,
+    Isolation, Link, LinkOwner, Links, Listener, LossReason, Options, Server,
 };
 
 use super::{LONG, params, server, server_with};
@@ -82,7 +82,7 @@ pub(crate) async fn all_of(mut call: Call) -> (Vec<Value>, Result<String, CallEr
 
 pub(crate) async fn listen(link: &Link) -> Listener {
     let interest = r#"{"toolsListChanged":true}"#;
-    link.listen(interest, Declares::default()).await.unwrap()
+    link.listen(interest, ClientCapabilities::default()).await.unwrap()
 }
 
 /// Waits for the next notification of this method.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use stayput_upstream::{Retiring, Server};
+use stayput_upstream::{Retirement, Server};
 use stayput_wire::Era;
 
 use crate::{config::ServerEntry, observe::log::Level, state::AppState};
@@ -71,7 +71,7 @@ impl Changes {
     }
 
     /// Retires the links of servers that changed or were removed.
-    pub(super) fn retire(&self, before: &AppState) -> Vec<Retiring> {
+    pub(super) fn retire(&self, before: &AppState) -> Vec<Retirement> {
         let changed = self.changed.iter().map(|(old, new)| before.links.retire(old, Some(new)));
         let removed = self.removed.iter().map(|old| before.links.retire(old, None));
         changed.chain(removed).collect()

@@ -39,7 +39,7 @@ impl<'a> Finish<'a> {
     }
 
     fn is_legacy(&self) -> bool {
-        self.profile.way().era() == Era::Legacy
+        self.profile.era() == Era::Legacy
     }
 
     fn listens(&self) -> bool {
@@ -129,8 +129,8 @@ impl<'a> Finish<'a> {
             edits.set_in(result, &["ttlMs"], &ttl.to_string());
             edits.set_in(result, &["cacheScope"], scope);
         }
-        let info = Raw::parse(self.profile.greeting().result()).ok();
-        let info = info.and_then(|greeting| greeting.find(&["serverInfo"]));
+        let info = Raw::parse(self.profile.initialize_result().result()).ok();
+        let info = info.and_then(|initialize_result| initialize_result.find(&["serverInfo"]));
         let has_info = result.find(&[meta::META, meta::SERVER_INFO]).is_some();
         if let Some(info) = info.filter(|_| !has_info) {
             edits.set_in(result, &[meta::META, meta::SERVER_INFO], info.as_str());

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use stayput_upstream::Hello;
+use stayput_upstream::ClientInfo;
 use stayput_wire::{Code, Message, Raw, json, meta};
 
 /// Prefix of `_meta` keys that exist in the modern era only.
@@ -35,9 +35,9 @@ pub(crate) fn outward<'a>(message: &Message<'a>) -> Cow<'a, str> {
 
 /// Builds the client information for a legacy server. It has no capabilities: the gateway cannot yet pass server
 /// requests to a modern client.
-pub(crate) fn hello(message: &Message<'_>) -> Hello {
+pub(crate) fn client_info(message: &Message<'_>) -> ClientInfo {
     let info = message.params().and_then(|it| it.find(&[meta::META, meta::CLIENT_INFO]));
-    info.and_then(|info| Hello::new(info.as_str(), "{}").ok()).unwrap_or_default()
+    info.and_then(|info| ClientInfo::new(info.as_str(), "{}").ok()).unwrap_or_default()
 }
 
 /// Returns the modern code for an error of a legacy server, or `None` if the code stays.

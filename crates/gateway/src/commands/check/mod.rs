@@ -23,7 +23,7 @@ use std::{
 
 use futures_util::future::join_all;
 use stayput_process::{Processes, WardenCommand};
-use stayput_upstream::{Folders, LinkSettings, Links, Server};
+use stayput_upstream::{LinkSettings, Links, Server, SessionDirs};
 use tokio::{runtime::Handle, sync::Semaphore};
 
 use self::{
@@ -114,7 +114,7 @@ fn chosen(args: &cli::Check) -> Result<(Vec<Server>, Checked), String> {
 fn links() -> io::Result<Links> {
     let warden = WardenCommand::new(std::env::current_exe()?, ["warden"]);
     let processes = Processes::wardened(warden, Handle::current());
-    Ok(Links::new(LinkSettings::new(processes, Folders::temporary()?), Handle::current()))
+    Ok(Links::new(LinkSettings::new(processes, SessionDirs::temporary()?), Handle::current()))
 }
 
 /// Probes all servers, a few at a time. The results are in the order of the servers.

@@ -5,7 +5,7 @@ use std::{borrow::Cow, path::PathBuf, sync::Arc};
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_identify::{SessionArgument, tool_names};
 use stayput_upstream::{
-    Asking, Isolation, LinkOpenError, LinkOwner, Links, PooledLink, Profile, Server,
+    Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, Links, PooledLink, Profile, Server,
 };
 use stayput_wire::Era;
 use tokio::time::Instant;
@@ -60,14 +60,14 @@ impl Probe<'_> {
 
     /// Records the era, the version and the tools of the server.
     fn describe(&self, found: &mut ServerReport, profile: &Profile) {
-        let (greeting, pages) = (profile.greeting(), profile.pages("tools/list"));
-        found.era = Some(match profile.way().era() {
+        let (initialize_result, pages) = (profile.initialize_result(), profile.pages("tools/list"));
+        found.era = Some(match profile.era() {
             Era::Legacy => "legacy",
             Era::Modern => "modern",
         });
-        found.version = Some(greeting.version().as_str().to_owned());
+        found.version = Some(initialize_result.version().as_str().to_owned());
         let names = tools(profile);
-        found.tools = greeting.has("tools").then_some(names.len());
+        found.tools = initialize_result.has("tools").then_some(names.len());
         if profile.lacks("tools/list") {
             let what = "it says that it has tools, and does not list them";
             found.findings.push(Finding::new(what));
@@ -85,7 +85,7 @@ impl Probe<'_> {
     }
 
     fn isolation(&self, profile: &Profile) -> Isolation {
-        self.server.isolation(profile.way().era())
+        self.server.isolation(profile.era())
     }
 
     /// Opens two sessions at once and compares them.
@@ -93,7 +93,7 @@ impl Probe<'_> {
         let isolation = self.isolation(profile);
         if isolation == Isolation::Shared {
             found.isolation = ProbedIsolation::Shared;
-            if profile.way().era() == Era::Legacy {
+            if profile.era() == Era::Legacy {
                 let note = "all sessions share one state, because `isolation` is `shared`";
                 found.notes.push(note.to_owned());
             }
@@ -148,7 +148,7 @@ impl Probe<'_> {
     }
 
     async fn open(&self, place: &LinkOwner) -> Result<PooledLink, Arc<LinkOpenError>> {
-        self.links.open(self.server, place, &Asking::default()).await
+        self.links.open(self.server, place, &LinkOpenOptions::default()).await
     }
 }
 

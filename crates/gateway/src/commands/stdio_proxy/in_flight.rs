@@ -17,7 +17,7 @@ pub(super) struct InFlightRequests {
     /// Requests of servers, by their ids.
     questions: HashSet<Box<str>>,
     /// `initialize` of the client, as it was sent.
-    greeting: Option<InitializeExchange>,
+    initialize_result: Option<InitializeExchange>,
     /// Id of a repeated `initialize`, whose answer the client already has.
     unwanted: Option<Box<str>>,
 }
@@ -48,7 +48,7 @@ impl InFlightRequests {
             MessageKind::Request { id, method, .. } => {
                 let era = era::of(&http::HeaderMap::new(), &message);
                 if &**method == "initialize" {
-                    self.greeting =
+                    self.initialize_result =
                         Some(InitializeExchange { id: id.as_str().into(), line: line.to_vec() });
                 }
                 let method = Box::from(&**method);
@@ -90,9 +90,10 @@ impl InFlightRequests {
     /// Handles the death of the holder. Returns the messages for the client: failures of its requests, and
     /// cancellations of the servers' requests. Nothing is sent again except `initialize`, which can safely be repeated.
     pub(super) fn lost(&mut self) -> Vec<String> {
-        let greeting = self.greeting.as_ref().map(|greeting| &greeting.id);
+        let initialize_result =
+            self.initialize_result.as_ref().map(|initialize_result| &initialize_result.id);
         let (waiting, gone): (Vec<_>, Vec<_>) =
-            self.asked.drain().partition(|(id, _)| Some(id) == greeting);
+            self.asked.drain().partition(|(id, _)| Some(id) == initialize_result);
         self.asked = waiting.into_iter().collect();
         self.unwanted = None;
         let failed = gone.iter().map(|(id, InFlightRequest { method, era })| {
@@ -108,7 +109,7 @@ impl InFlightRequests {
 
     /// Returns the `initialize` to send to the next holder first, if that does not know the client.
     pub(super) fn again(&mut self, known: bool) -> Option<Vec<u8>> {
-        let InitializeExchange { id, line } = self.greeting.as_ref()?;
+        let InitializeExchange { id, line } = self.initialize_result.as_ref()?;
         let waited_for = self.asked.contains_key(id);
         if known && !waited_for {
             return None;

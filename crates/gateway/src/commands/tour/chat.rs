@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stayput_core::{Clock as _, Owner, SessionId, SystemClock};
-use stayput_upstream::{Asking, Call, CallOptions, LinkOwner, Links, PooledLink, Server};
+use stayput_upstream::{Call, CallOptions, LinkOpenOptions, LinkOwner, Links, PooledLink, Server};
 use stayput_wire::meta;
 
 use super::StepResult;
@@ -46,7 +46,7 @@ impl Chat {
 
     /// Opens the link, if it is not open yet.
     pub(super) async fn connect(&self) -> StepResult<PooledLink> {
-        let opened = self.links.open(&self.server, &self.place, &Asking::default()).await;
+        let opened = self.links.open(&self.server, &self.place, &LinkOpenOptions::default()).await;
         opened.map_err(|error| error.to_string())
     }
 

@@ -12,7 +12,7 @@ use std::{
 use serde_json::json;
 use stayput_process::{Processes, WardenCommand};
 use stayput_upstream::{
-    EraChoice, Folders, Http, Isolation, LinkSettings, Links, Options, Server, Stdio,
+    EraChoice, Http, Isolation, LinkSettings, Links, Options, Server, SessionDirs, Stdio,
 };
 use tokio::{runtime::Handle, task::JoinHandle};
 
@@ -33,7 +33,7 @@ pub(super) const REMOTE: &str = "remote";
 pub(super) struct TourSetup {
     pub(super) links: Links,
     program: PathBuf,
-    folders: Folders,
+    folders: SessionDirs,
     remote: String,
     serving: JoinHandle<()>,
     gateway: Option<Gateway>,
@@ -43,7 +43,7 @@ impl TourSetup {
     pub(super) async fn new() -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let (remote, serve) = demo_server::listen(ANY_PORT).await.map_err(io::Error::other)?;
-        let folders = Folders::temporary()?;
+        let folders = SessionDirs::temporary()?;
         DirBuilder::new().mode(0o700).create(folders.root())?;
         let warden = WardenCommand::new(&program, ["warden"]);
         let processes = Processes::wardened(warden, Handle::current());

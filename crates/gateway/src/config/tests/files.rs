@@ -54,7 +54,7 @@ fn quickstart_example_uses_the_demo_server() {
     let text = read("examples/quickstart.json");
     let config = Config::parse(&text, Path::new("/etc/mcp.json"), known()).unwrap();
     let resolved = config.servers[0].server.resolve(&Expansion::default()).unwrap();
-    let Resolved::Stdio(launch) = resolved else { panic!() };
+    let ResolvedTransport::Stdio(launch) = resolved else { panic!() };
     assert_eq!((launch.command.to_str(), launch.args), (Some(PROGRAM), vec!["demo-server".into()]));
 }
 
@@ -112,7 +112,7 @@ fn relative_files_start_at_the_configuration() {
     std::fs::write(&file, format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#)).unwrap();
     let config = Config::load(&file).unwrap();
     let resolved = config.servers[0].server.resolve(&expansion()).unwrap();
-    let Resolved::Stdio(launch) = resolved else { panic!() };
+    let ResolvedTransport::Stdio(launch) = resolved else { panic!() };
     assert_eq!(variable(&launch, "A"), Some("own"), "the entry wins over its file");
     assert_eq!(variable(&launch, "B"), Some("${session.dir}"), "a value is not a template");
     assert_eq!(variable(&launch, "T"), Some("from ${file}"), "one line break is cut");

@@ -11,7 +11,9 @@ use stayput_config::Environment;
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_identify::CustomSource;
 use stayput_process::Grace;
-use stayput_upstream::{EraChoice, Expansion, Isolation, Launch, Options, Resolved, Scope};
+use stayput_upstream::{
+    EraChoice, Expansion, Isolation, Launch, Options, ResolvedTransport, Scope,
+};
 
 use super::*;
 
@@ -44,7 +46,7 @@ fn expansion() -> Expansion {
 
 fn launch(entry: &str) -> Launch {
     match server(entry).servers[0].server.resolve(&expansion()).unwrap() {
-        Resolved::Stdio(launch) => launch,
+        ResolvedTransport::Stdio(launch) => launch,
         other => panic!("{other:?}"),
     }
 }
@@ -215,7 +217,8 @@ fn variables_are_expanded_everywhere() {
     assert!(variable(&it, "CARGO_MANIFEST_DIR").is_some(), "it is inherited");
 
     let config = server(r#"{"url": "https://h/${TOKEN}", "headers": {"X": "${TOKEN:-x}"}}"#);
-    let Resolved::Http(endpoint) = config.servers[0].server.resolve(&expansion()).unwrap() else {
+    let ResolvedTransport::Http(endpoint) = config.servers[0].server.resolve(&expansion()).unwrap()
+    else {
         panic!()
     };
     assert_eq!(endpoint.url.as_str(), "https://h/s3cret");

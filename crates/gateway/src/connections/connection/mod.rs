@@ -19,7 +19,7 @@ use stayput_core::{
     ActiveSession, Connection as InStore, Generation, Handle, HandleHash, Owner, Session,
     SessionId, Sessions,
 };
-use stayput_upstream::{Declares, Hello, LinkKey, LinkOwner, ServerRequest};
+use stayput_upstream::{ClientCapabilities, ClientInfo, LinkKey, LinkOwner, ServerRequest};
 use stayput_wire::Version;
 use tokio::{task::AbortHandle, time::Instant};
 
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     /// Whether the client uses standard input and output, which is not a conversation.
     pub(crate) stdio: bool,
     /// Capabilities that the client declared in `initialize`; every call carries them.
-    pub(crate) declares: Declares,
+    pub(crate) capabilities: ClientCapabilities,
     pub(crate) target: Target,
     under_way: Mutex<UnderWay>,
     /// Other sessions that the connection uses.
@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     /// Session that the connection was created with, or that it led to before a restart.
     pub(crate) session: SessionId,
     pub(crate) version: Version,
-    pub(crate) hello: Hello,
+    pub(crate) client_info: ClientInfo,
     pub(crate) streams: ConnectionStreams,
     /// Single stream of a client that has only one, such as one of 2024-11-05: every message to it goes there.
     line: OnceLock<Arc<EventStream>>,
@@ -138,13 +138,13 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(target: &Target, (version, hello): (&Version, &Hello)) -> Self {
+    fn new(target: &Target, (version, client_info): (&Version, &ClientInfo)) -> Self {
         Self {
             server: target.as_str().to_owned(),
             stdio: false,
             version: version.as_str().to_owned(),
-            info: hello.info().to_owned(),
-            capabilities: hello.capabilities().to_owned(),
+            info: client_info.info().to_owned(),
+            capabilities: client_info.capabilities_json().to_owned(),
             wishes: ClientPreferences::default(),
         }
     }
@@ -167,7 +167,7 @@ impl Connection {
         (owner, name): (Owner, Handle),
         session: SessionId,
         target: Target,
-        (version, hello): (Version, Hello),
+        (version, client_info): (Version, ClientInfo),
     ) -> Self {
         Self {
             hash: name.hash(&owner),
@@ -179,8 +179,8 @@ impl Connection {
             session,
             target,
             version,
-            declares: hello.declares(),
-            hello,
+            capabilities: client_info.capabilities(),
+            client_info,
             stdio: false,
             reach: Mutex::default(),
             under_way: Mutex::default(),
@@ -192,12 +192,12 @@ impl Connection {
 
     /// Serializes the connection for the store.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let kept = Kept::new(&self.target, (&self.version, &self.hello));
+        let kept = Kept::new(&self.target, (&self.version, &self.client_info));
         Kept { stdio: self.stdio, wishes: self.wishes(), ..kept }.to_bytes()
     }
 
     /// Serializes a new HTTP connection whose session does not exist yet.
-    pub(crate) fn new_bytes(target: &Target, said: (&Version, &Hello)) -> Vec<u8> {
+    pub(crate) fn new_bytes(target: &Target, said: (&Version, &ClientInfo)) -> Vec<u8> {
         Kept::new(target, said).to_bytes()
     }
 
@@ -209,10 +209,10 @@ impl Connection {
         bytes: &[u8],
     ) -> Option<Self> {
         let kept: Kept = serde_json::from_slice(bytes).ok()?;
-        let hello = Hello::new(&kept.info, &kept.capabilities).ok()?;
+        let client_info = ClientInfo::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
         let target = Target::kept(&kept.server);
-        let restored = Self::new(named, session, target, (version, hello));
+        let restored = Self::new(named, session, target, (version, client_info));
         if kept.wishes != ClientPreferences::default() {
             restored.under_way().rare().wishes = kept.wishes;
         }

@@ -124,7 +124,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use stayput_core::{Handle, Owner, SessionId, Timestamp};
-    use stayput_upstream::Hello;
+    use stayput_upstream::ClientInfo;
     use stayput_wire::Version;
 
     use super::*;
@@ -135,8 +135,8 @@ mod tests {
     fn preferences_have_a_size_limit() {
         let session = SessionId::generate(Timestamp::from_millis(0));
         let named = (Owner::local(), Handle::generate());
-        let hello = (Version::LATEST_LEGACY, Hello::default());
-        let connection = Connection::new(named, session, Target::All, hello);
+        let client_info = (Version::LATEST_LEGACY, ClientInfo::default());
+        let connection = Connection::new(named, session, Target::All, client_info);
         let record = |method: &str, uri: &str| {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"uri":"{uri}"}}}}"#

@@ -18,7 +18,9 @@ use stayput_core::{
 use stayput_engine::Engine;
 use stayput_process::Processes;
 use stayput_testkit::faulty::Faulty;
-use stayput_upstream::{Folders, LinkOwner, LinkSettings, Links, Profile, SealKey, Server, Stdio};
+use stayput_upstream::{
+    LinkOwner, LinkSettings, Links, Profile, SealKey, Server, SessionDirs, Stdio,
+};
 use stayput_wire::{Era, Message};
 
 use super::*;
@@ -150,7 +152,7 @@ impl World {
         let sessions =
             Sessions::start(store.clone(), clock.clone(), Holder::unreachable(), settings);
         let runtime = tokio::runtime::Handle::current();
-        let folders = Folders::new(&folder.path().join("folders")).unwrap();
+        let folders = SessionDirs::new(&folder.path().join("folders")).unwrap();
         let links = LinkSettings::new(Processes::local(runtime.clone()), folders);
         let server = Server::new("test", Stdio::new("/no/such/program")).unwrap();
         let identify = IdentifyRules {

@@ -30,7 +30,7 @@ pub(crate) fn capabilities(roster: &Roster) -> String {
         ("prompts", &["listChanged"]),
         ("resources", &["subscribe", "listChanged"]),
     ] {
-        if open || any(roster, |present| present.profile.greeting().has(kind)) {
+        if open || any(roster, |present| present.profile.initialize_result().has(kind)) {
             let able = details.iter().filter(|detail| {
                 (open && **detail == "listChanged")
                     || any(roster, |it| is_able(it, &[kind, detail]))
@@ -40,7 +40,7 @@ pub(crate) fn capabilities(roster: &Roster) -> String {
         }
     }
     for kind in ["logging", "completions"] {
-        if any(roster, |present| present.profile.greeting().has(kind)) {
+        if any(roster, |present| present.profile.initialize_result().has(kind)) {
             all.push(format!(r#""{kind}":{{}}"#));
         }
     }
@@ -52,7 +52,7 @@ fn any(roster: &Roster, which: impl Fn(&Present) -> bool) -> bool {
 }
 
 fn is_able(present: &Present, path: &[&str]) -> bool {
-    let declared = present.profile.greeting().capabilities();
+    let declared = present.profile.initialize_result().capabilities();
     let found = declared.and_then(|text| Raw::parse(text).ok()?.find(path)?.boolean());
     found == Some(true)
 }
@@ -65,7 +65,7 @@ pub(crate) fn instructions(roster: &Roster, names: &Names) -> String {
          SERVER{SEPARATOR}NAME."
     );
     for Present { name, profile } in &roster.present {
-        let said = Raw::parse(profile.greeting().result()).ok();
+        let said = Raw::parse(profile.initialize_result().result()).ok();
         let said = said.and_then(|said| said.find(&["instructions"])?.text());
         if let Some(said) = said.filter(|said| !said.trim().is_empty()) {
             let _ = write!(text, "\n\n# {}\n\n{}", heading(name, names), said.trim());
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
     use crate::state::roster::Absent;
 
-    fn present(name: &str, greeting: &Value) -> Present {
-        let kept = json!({ "way": "legacy", "version": "2025-11-25", "greeting": greeting,
+    fn present(name: &str, initialize_result: &Value) -> Present {
+        let kept = json!({ "way": "legacy", "version": "2025-11-25", "greeting": initialize_result,
             "lists": [] });
         let profile = Arc::new(Profile::from_text(&kept.to_string()).unwrap());
         Present { name: name.to_owned(), profile }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use stayput_upstream::{Asking, CallOptions, Isolation, PooledLink, Profile, Server};
+use stayput_upstream::{CallOptions, Isolation, LinkOpenOptions, PooledLink, Profile, Server};
 use stayput_wire::{Raw, json};
 
 use super::Refusal;
@@ -67,7 +67,7 @@ impl Listing<'_> {
                 Some(cursor) if present.name == cursor.server => cursor.inner.clone(),
                 _ => None,
             };
-            let has = present.profile.greeting().has(self.list.capability);
+            let has = present.profile.initialize_result().has(self.list.capability);
             has.then(|| self.part(present, inner))
         });
         let parts = join_all(parts).await;
@@ -231,7 +231,7 @@ impl Listing<'_> {
         inner: Option<String>,
     ) -> Part {
         let mut part = Part { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
-        let alone = server.isolation(profile.way().era()) == Isolation::PerSession;
+        let alone = server.isolation(profile.era()) == Isolation::PerSession;
         let sessionless =
             Sessionless::new(self.context.app, self.context.owner, alone && link.is_none());
         let asking = async {
@@ -241,7 +241,7 @@ impl Listing<'_> {
                     open_link::of_connection(self.context.app, connection, server).await
                 }
                 (None, None) => {
-                    let asking = Asking::default();
+                    let asking = LinkOpenOptions::default();
                     self.context.app.links.open(server, sessionless.place(), &asking).await.ok()
                 }
             };

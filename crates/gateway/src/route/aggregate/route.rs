@@ -125,7 +125,7 @@ impl<'a> Route<'a> {
         else {
             return Ok(inner.to_owned());
         };
-        if !profile.greeting().has(list.capability) {
+        if !profile.initialize_result().has(list.capability) {
             return Err(self.unknown(list, outer));
         }
         // A server whose list is not available may still have the name.
@@ -181,7 +181,9 @@ impl<'a> Route<'a> {
         let app: &'a AppState = self.context.app;
         let mut roster =
             Roster::call(self.context.app, self.context.owner, self.context.place()).await;
-        roster.present.retain(|present| present.profile.greeting().has(RESOURCES.capability));
+        roster
+            .present
+            .retain(|present| present.profile.initialize_result().has(RESOURCES.capability));
         let index = |present: &Present, list| app.aggregate.indexed(self.context, present, list);
         let in_list = roster.present.iter().find(|it| index(it, &RESOURCES).has(uri));
         let in_templates = || roster.present.iter().find(|it| index(it, &TEMPLATES).has(uri));

@@ -15,8 +15,8 @@ use stayput_core::{Owner, SessionId};
 
 use self::profile_entry::{ProfileEntry, ProfileStep};
 use crate::{
-    Cost, EraChoice, Hello, Identity, Isolation, Link, LinkOpenError, Links, LossReason, Profile,
-    Scope, Server, Way,
+    ClientInfo, Cost, EraChoice, Identity, Isolation, Link, LinkOpenError, Links, LossReason,
+    Profile, Scope, Server, ServerProtocol,
     budget::link_permit::LinkPermit,
     open::{
         handshake::HandshakeError,
@@ -103,7 +103,7 @@ impl Profiles {
         identity: Identity,
         owner: &'a Owner,
     ) -> ProfileKey<'a> {
-        let known = self.any(identity).map(|known| server.isolation(known.way().era()));
+        let known = self.any(identity).map(|known| server.isolation(known.protocol().era()));
         let owner = (known != Some(Isolation::Shared)).then_some(owner);
         ProfileKey { identity, owner }
     }
@@ -123,29 +123,30 @@ impl Profiles {
         if let Some(known) = self.known(ProfileKey { identity, owner: asker.scope.owner() }) {
             return Ok(known);
         }
-        self.learned(asker, identity, Hello::default()).await
+        self.learned(asker, identity, ClientInfo::default()).await
     }
 
     /// Returns the profile for a client with these capabilities: some servers list more tools for such clients.
     pub(crate) async fn get_for(
         &self,
         asker: ProfileRequest<'_>,
-        hello: &Hello,
+        client_info: &ClientInfo,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let identity = asker.identity().await?;
         // On a shared link, clients receive no requests of the server.
         let alone = matches!(asker.scope, Scope::Session { .. });
-        if !alone || !hello.declares_anything() {
+        if !alone || !client_info.declares_anything() {
             return self.get(asker).await;
         }
-        let kind = identity.declaring(hello.capabilities());
+        let kind = identity.declaring(client_info.capabilities_json());
         // Modern servers list the same for all clients.
         if let Some(known) = self.any(identity)
-            && (known.way() == Way::Modern || !self.admits(identity, kind))
+            && (known.protocol() == ServerProtocol::Modern || !self.admits(identity, kind))
         {
             return Ok(known);
         }
-        let profile = self.learned(asker, kind, Hello::default().declaring(hello)).await?;
+        let profile =
+            self.learned(asker, kind, ClientInfo::default().declaring(client_info)).await?;
         let mut kinds = lock(&self.kinds);
         let kinds = kinds.entry(identity).or_default();
         if !kinds.contains(&kind) {
@@ -162,7 +163,7 @@ impl Profiles {
         let identity = asker.identity().await?;
         match self.any(identity) {
             Some(known) => Ok(known),
-            None => self.learned(asker, identity, Hello::default()).await,
+            None => self.learned(asker, identity, ClientInfo::default()).await,
         }
     }
 
@@ -184,7 +185,7 @@ impl Profiles {
         &self,
         asker: ProfileRequest<'_>,
         identity: Identity,
-        hello: Hello,
+        client_info: ClientInfo,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let ProfileRequest { links, server, scope } = asker;
         let opener = links.opener();
@@ -210,7 +211,7 @@ impl Profiles {
                         opener: opener.clone(),
                         server: server.clone(),
                         scope: scope.clone(),
-                        hello: hello.clone(),
+                        client_info: client_info.clone(),
                         completion,
                     };
                     let task = opener.runtime.spawn(lesson.run());
@@ -325,7 +326,7 @@ struct LearnTask {
     opener: Arc<Opener>,
     server: Server,
     scope: Scope,
-    hello: Hello,
+    client_info: ClientInfo,
     completion: CompletionGuard,
 }
 
@@ -337,18 +338,19 @@ impl LearnTask {
 
     async fn learn(&self) -> Result<Profile, LinkOpenError> {
         let server = &self.server;
-        let plan = OpenRequest { server, scope: &self.scope, hello: &self.hello };
+        let plan = OpenRequest { server, scope: &self.scope, client_info: &self.client_info };
         let mut first = None;
-        let mut ways = ways(server).iter().copied().filter(|way| fits(server, *way)).peekable();
-        while let Some(way) = ways.next() {
+        let mut protocols =
+            protocols(server).iter().copied().filter(|protocol| fits(server, *protocol)).peekable();
+        while let Some(protocol) = protocols.next() {
             let permit = self.permit().await?;
             let timeouts = server.options().timeouts;
             // The last way to try gets the longer timeout, for servers that start slowly.
-            let other = way == Way::Modern && ways.peek().is_some();
+            let other = protocol == ServerProtocol::Modern && protocols.peek().is_some();
             let limit = if other { timeouts.probe } else { timeouts.open };
-            match self.opener.discover(plan, way, permit, limit).await {
+            match self.opener.discover(plan, protocol, permit, limit).await {
                 Ok(link) => {
-                    let mut profile = Profile::new(way, link.greeting().clone());
+                    let mut profile = Profile::new(protocol, link.initialize_result().clone());
                     profile.learn_lists(&link).await;
                     // Ends the temporary link for good, with its session on the server.
                     link.close(LossReason::Ended);
@@ -383,24 +385,28 @@ impl Drop for LearnTask {
 ///
 /// A server that speaks both eras is used as legacy if its state has to be kept, and some servers fix the era
 /// with the first message: so the preferred era is tried first. After a refusal the next try gets a new link.
-fn ways(server: &Server) -> &'static [Way] {
+fn protocols(server: &Server) -> &'static [ServerProtocol] {
     match (server.options().era, server.options().isolation) {
-        (EraChoice::Legacy, _) => &[Way::Legacy, Way::Sse],
-        (EraChoice::Modern, _) => &[Way::Modern],
-        (EraChoice::Auto, Some(Isolation::Shared)) => &[Way::Modern, Way::Legacy, Way::Sse],
-        (EraChoice::Auto, _) => &[Way::Legacy, Way::Modern, Way::Sse],
+        (EraChoice::Legacy, _) => &[ServerProtocol::Legacy, ServerProtocol::Sse],
+        (EraChoice::Modern, _) => &[ServerProtocol::Modern],
+        (EraChoice::Auto, Some(Isolation::Shared)) => {
+            &[ServerProtocol::Modern, ServerProtocol::Legacy, ServerProtocol::Sse]
+        }
+        (EraChoice::Auto, _) => {
+            &[ServerProtocol::Legacy, ServerProtocol::Modern, ServerProtocol::Sse]
+        }
     }
 }
 
 /// Whether the server is ever used in this way.
-pub(crate) fn is_allowed(server: &Server, way: Way) -> bool {
-    ways(server).contains(&way) && fits(server, way)
+pub(crate) fn is_allowed(server: &Server, protocol: ServerProtocol) -> bool {
+    protocols(server).contains(&protocol) && fits(server, protocol)
 }
 
-fn fits(server: &Server, way: Way) -> bool {
-    match way {
-        Way::Sse => !server.is_process(),
-        Way::Legacy | Way::Modern => !server.is_sse(),
+fn fits(server: &Server, protocol: ServerProtocol) -> bool {
+    match protocol {
+        ServerProtocol::Sse => !server.is_process(),
+        ServerProtocol::Legacy | ServerProtocol::Modern => !server.is_sse(),
     }
 }
 

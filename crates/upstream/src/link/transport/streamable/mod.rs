@@ -24,7 +24,7 @@ use stayput_wire::{Era, Version, header};
 use tokio::task::AbortHandle;
 
 use crate::{
-    CallError, Delivery, HeaderAsk, Loss, LossReason, Scope,
+    CallError, Delivery, HeaderRequest, Loss, LossReason, Scope,
     link::{Core, PendingCall, Prepared, Routing, cancellation},
     loss::session_unknown,
     server::redactor,
@@ -68,7 +68,7 @@ impl LinkRoute {
     /// Sends one request. If the server refuses the credentials, asks the provider for new ones and sends once
     /// more.
     pub(crate) async fn send(&self, ask: &RequestParts<'_>) -> Result<Response, CallError> {
-        let question = HeaderAsk::new(&self.server, &self.scope);
+        let question = HeaderRequest::new(&self.server, &self.scope);
         let response = self.send_once(ask, question).await?;
         if response.status != StatusCode::UNAUTHORIZED || self.endpoint.provider.is_none() {
             return Ok(response);
@@ -80,7 +80,7 @@ impl LinkRoute {
     async fn send_once(
         &self,
         ask: &RequestParts<'_>,
-        question: HeaderAsk<'_>,
+        question: HeaderRequest<'_>,
     ) -> Result<Response, CallError> {
         let headers = self.endpoint.request_headers(&question).await;
         let headers = headers.map_err(|error| CallError::failed(error, Delivery::NotSent))?;

@@ -4,7 +4,7 @@ use stayput_wire::Raw;
 
 /// Requests of a server that the client of a call can answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Declares {
+pub struct ClientCapabilities {
     /// `roots/list`.
     pub roots: bool,
     /// `sampling/createMessage`.
@@ -13,7 +13,7 @@ pub struct Declares {
     pub elicitation: bool,
 }
 
-impl Declares {
+impl ClientCapabilities {
     /// Parses the `capabilities` of a client. Unreadable text declares nothing.
     #[must_use]
     pub fn of(capabilities: &str) -> Self {
