@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick properties fuzz bench python fmt lint doc deny layout uncalled peers
+.PHONY: help test quick properties fuzz bench python fmt lint doc deny layout uncalled call-path peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ layout: ## Print the entries of each crate's src/ and the largest import cycle b
 
 uncalled: ## Print the public functions of the library crates that no code of the product calls
 	@cargo run --quiet -p stayput-testkit --bin stayput-layout uncalled
+
+call-path: ## Print the files that one legacy call to a stdio server passes through; needs valgrind
+	@CARGO_PROFILE_DEV_DEBUG=line-tables-only cargo build --quiet --target-dir target/call-path \
+		-p stayput-gateway -p stayput-testkit --bin stayput --bin stayput-testserver
+	@scripts/call-path
 
 peers: ## Fetch the servers and SDKs of others that the tests speak to, into the user's cache
 	@scripts/install peers

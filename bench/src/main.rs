@@ -5,6 +5,7 @@
 //! make bench ARGS=sessions        memory and cost of held sessions
 //! make bench ARGS=stores          each store compared with its bare driver
 //! make bench ARGS=links           a link compared with the official SDK's client and a minimal one
+//! make bench ARGS=http            the client towards servers without TLS compared with hyper's connection
 //! make bench ARGS=agent           a call through a hub compared with the SDK's client, held or opened per call
 //! make bench ARGS=server          the layer of stayput-server compared with a bare server on rmcp
 //! make bench ARGS=soak            10,000 links opened and closed; takes a minute
@@ -19,6 +20,7 @@
 
 mod agent;
 mod counter;
+mod http;
 mod layer;
 mod links;
 mod places;
@@ -37,7 +39,7 @@ use stayput_process::warden_main;
 static HEAP: cap::Cap<System> = cap::Cap::new(System, usize::MAX);
 
 /// Names of the measurements.
-const KNOWN: [&str; 6] = ["sessions", "stores", "links", "agent", "server", "soak"];
+const KNOWN: [&str; 7] = ["sessions", "stores", "links", "http", "agent", "server", "soak"];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -64,6 +66,9 @@ fn main() -> ExitCode {
     }
     if runs("links") {
         links::run();
+    }
+    if runs("http") {
+        http::run();
     }
     if runs("agent") {
         agent::run();

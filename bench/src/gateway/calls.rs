@@ -8,7 +8,7 @@ use super::{
     running::Running,
 };
 use crate::{
-    report::{head, line},
+    report::{head, line, middle},
     server::HttpServer,
 };
 
@@ -33,6 +33,8 @@ struct Contender {
     running: Running,
     callers: Vec<Caller>,
     took: Took,
+    /// Costs of each turn.
+    turns: Vec<Took>,
     /// Microseconds of a call without concurrent calls.
     alone: f64,
     failed: Option<io::Error>,
@@ -71,6 +73,11 @@ async fn measure(server: &HttpServer, over: Over<'_>) -> Vec<Contender> {
         for contender in &mut all {
             contender.turn().await;
         }
+        // Who is first in one round is last in the next.
+        all.reverse();
+    }
+    if ROUNDS % 2 == 1 {
+        all.reverse();
     }
     all
 }
@@ -82,7 +89,14 @@ impl Contender {
             Ok(callers) => (callers, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        Self { running, callers, took: Took::WORST, alone: f64::INFINITY, failed }
+        Self {
+            running,
+            callers,
+            took: Took::WORST,
+            turns: Vec::new(),
+            alone: f64::INFINITY,
+            failed,
+        }
     }
 
     async fn turn(&mut self) {
@@ -98,6 +112,7 @@ impl Contender {
         let (callers, took) = load::run(&self.running, callers, TURN).await?;
         self.callers = callers;
         self.took = self.took.best(took);
+        self.turns.push(took);
         for _ in 0..TIMES {
             tokio::time::sleep(BETWEEN).await;
             self.callers[0].reconnect(&self.running.target).await?;
@@ -145,7 +160,25 @@ fn show(title: &str, all: &[Contender], beside: &str) {
     println!("  direct: {direct:.0} calls a second; the counters' own processor time is nobody's");
 }
 
+/// Prints this build for one of the other build, if there is one: the medians of their turns.
+fn targets_builds(all: &[Contender]) {
+    let (Some(ours), Some(other)) = (named(all, "stayput"), named(all, "stayput, other")) else {
+        return;
+    };
+    let ratio = |of: fn(&Took) -> f64| {
+        let both = ours.turns.iter().zip(&other.turns);
+        middle(both.map(|(ours, other)| of(ours) / of(other)).collect())
+    };
+    let (cpu, rate) = (ratio(|took| took.cpu), ratio(|took| took.rate));
+    let show = |name: &str, value: f64, target: &str, met| {
+        line(name, &format!("{value:.3}"), Some((target, met)));
+    };
+    show("CPU per call, of the other build's, median", cpu, "≤ 1.06", cpu <= 1.06);
+    show("throughput, of the other build's, median", rate, "≥ 0.95", rate >= 0.95);
+}
+
 fn targets_http(all: &[Contender]) {
+    targets_builds(all);
     let (Some(ours), Some(nginx)) = (named(all, "stayput"), named(all, "nginx")) else { return };
     let ratio = |what: &str, value: f64, target: &str, met| {
         line(what, &format!("{value:.2}"), Some((target, met)));
@@ -160,6 +193,7 @@ fn targets_http(all: &[Contender]) {
 }
 
 fn targets_stdio(all: &[Contender]) {
+    targets_builds(all);
     let (Some(ours), Some(direct)) = (named(all, "stayput"), named(all, "direct")) else { return };
     let rate = ours.took.rate / direct.took.rate;
     line("throughput, of direct HTTP", &format!("{rate:.2}"), Some(("≥ 0.45", rate >= 0.45)));

@@ -26,6 +26,12 @@ pub(super) async fn stayput(over: Over<'_>) -> Result<Running, String> {
     build("stayput", &gateway, over).await
 }
 
+/// Starts another build, to measure the effect of a change in one run. `None` if `STAYPUT_BENCH_OTHER` names none.
+pub(super) async fn other(over: Over<'_>) -> Option<Result<Running, String>> {
+    let other = std::env::var("STAYPUT_BENCH_OTHER").ok()?;
+    Some(build("stayput, other", &other, over).await)
+}
+
 /// Starts a build of Stayput in front of the counter.
 async fn build(name: &'static str, gateway: &str, over: Over<'_>) -> Result<Running, String> {
     let counter = match over {
@@ -65,9 +71,8 @@ pub(super) async fn all(over: Over<'_>) -> Vec<Result<Running, String>> {
         running.map_err(|why| format!("{name}: {why}"))
     };
     let mut all = vec![named("stayput", stayput(over).await)];
-    // Another build, to measure the effect of a change in one run.
-    if let Ok(other) = std::env::var("STAYPUT_BENCH_OTHER") {
-        all.push(named("stayput, other", build("stayput, other", &other, over).await));
+    if let Some(other) = other(over).await {
+        all.push(named("stayput, other", other));
     }
     match over {
         Over::Http(url) => all.push(named("nginx", nginx(url).await)),

@@ -80,7 +80,7 @@ pub(super) async fn call(link: &Link, tool: Tool) {
     assert!(tool.fits(answer.result().unwrap().len()), "not the answer of this tool");
 }
 
-pub(super) async fn run(link: &Arc<PooledLink>, load: Load) {
+pub(crate) async fn run(link: &Arc<PooledLink>, load: Load) {
     at_once(load.at_once, || {
         let link = link.clone();
         async move {

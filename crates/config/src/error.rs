@@ -126,7 +126,7 @@ pub enum Problem {
     },
     /// `${` without `}`.
     #[error("a ${{ is not closed; add a }}, or write $${{ for a plain one")]
-    Unclosed,
+    UnclosedComment,
     /// Unknown `${…}`.
     #[error(
         "${{{name}}} is not a known expansion; there are ${{NAME}}, ${{NAME:-default}}, \

@@ -48,7 +48,7 @@ impl ExpandContext<'_> {
                 continue;
             }
             expansion.literal(&rest[..at]);
-            let (name, after) = rest[at + 2..].split_once('}').ok_or(Problem::Unclosed)?;
+            let (name, after) = rest[at + 2..].split_once('}').ok_or(Problem::UnclosedComment)?;
             if name.starts_with("session.") || name.starts_with("owner.") {
                 expansion.deferred(name)?;
             } else {

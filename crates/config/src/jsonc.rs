@@ -2,11 +2,11 @@
 
 /// Offset of a comment without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unclosed(pub(crate) usize);
+pub(crate) struct UnclosedComment(pub(crate) usize);
 
 /// Converts a text to plain JSON. Comments and trailing commas become spaces, so that offsets, and with them the
 /// lines in errors, stay the same.
-pub(crate) fn to_json(text: &str) -> Result<String, Unclosed> {
+pub(crate) fn to_json(text: &str) -> Result<String, UnclosedComment> {
     let mut bytes = text.as_bytes().to_vec();
     if bytes.starts_with(b"\xef\xbb\xbf") {
         // Byte order mark.
@@ -31,7 +31,7 @@ pub(crate) fn to_json(text: &str) -> Result<String, Unclosed> {
             [b'/', b'*', ..] => {
                 let inner = &bytes[at + 2..];
                 let length = inner.windows(2).position(|two| two == b"*/");
-                let end = at + 4 + length.ok_or(Unclosed(at))?;
+                let end = at + 4 + length.ok_or(UnclosedComment(at))?;
                 blank(&mut bytes[at..end]);
                 at = end;
                 continue;
@@ -49,7 +49,7 @@ pub(crate) fn to_json(text: &str) -> Result<String, Unclosed> {
         at += 1;
     }
     // Only whole characters were replaced, so the text is still UTF-8.
-    String::from_utf8(bytes).map_err(|_| Unclosed(0))
+    String::from_utf8(bytes).map_err(|_| UnclosedComment(0))
 }
 
 /// Last comma, while only white space follows it.
@@ -124,7 +124,7 @@ mod tests {
         for text in ["[,]", "{,}", "[1,,]", "{\"a\":,}", "/", "\"a", "\"\\", ","] {
             assert_eq!(to_json(text).as_deref(), Ok(text));
         }
-        assert_eq!(to_json("{} /* x"), Err(Unclosed(3)));
-        assert_eq!(to_json("/*/"), Err(Unclosed(0)));
+        assert_eq!(to_json("{} /* x"), Err(UnclosedComment(3)));
+        assert_eq!(to_json("/*/"), Err(UnclosedComment(0)));
     }
 }

@@ -51,8 +51,11 @@ use std::{
 use clap::Parser as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{commands::tour::TourOutcome, observe::log::Log};
-use cli::{Cli, Command, LogFormat};
+use crate::{
+    commands::tour::TourOutcome,
+    observe::log::{self, LogFormat},
+};
+use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
@@ -74,12 +77,12 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&*error),
+        Err(error) => failed(&error),
     }
 }
 
-fn failed(error: &dyn Error) -> ExitCode {
-    Log::default().line(&format!("stayput: {error}"));
+fn failed(error: &dyn std::fmt::Display) -> ExitCode {
+    log::print_error(error);
     ExitCode::FAILURE
 }
 
@@ -114,9 +117,9 @@ fn check(args: &cli::Check) -> ExitCode {
     }
 }
 
-type Done = Result<(), Box<dyn Error>>;
+type CommandResult = Result<(), Box<dyn Error>>;
 
-fn demo(args: &cli::DemoServer) -> Done {
+fn demo(args: &cli::DemoServer) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(commands::demo_server::run(args.http, args.state.as_deref()));
     // A read of the standard input cannot be cancelled, so the runtime must not wait for it.
@@ -124,7 +127,7 @@ fn demo(args: &cli::DemoServer) -> Done {
     Ok(done?)
 }
 
-fn token(args: &cli::Token) -> Done {
+fn token(args: &cli::Token) -> CommandResult {
     let name = &args.name;
     stayput_core::Owner::verified("token", name)?;
     let token = auth::Token::generate()?;
@@ -152,21 +155,23 @@ fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T
     done
 }
 
-fn sessions(args: cli::SessionsArgs) -> Done {
+fn sessions(args: cli::SessionsArgs) -> CommandResult {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
         Ok(commands::client::sessions::run(&way, args.what, args.at.json).await?)
     })
 }
 
-fn call(args: &cli::CallArgs) -> Done {
+fn call(args: &cli::CallArgs) -> CommandResult {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
         Ok(commands::client::call::run(&way, args).await?)
     })
 }
 
-fn stdio(args: cli::Stdio) -> Done {
+fn stdio(args: cli::Stdio) -> CommandResult {
+    // A person reads it in the window of an IDE.
+    log::install(None, LogFormat::Text);
     let definition = args.definition(&std::env::current_dir()?)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let done = match args.no_daemon {
@@ -184,11 +189,11 @@ fn stdio(args: cli::Stdio) -> Done {
     done
 }
 
-fn serve(args: &cli::Serve) -> Done {
+fn serve(args: &cli::Serve) -> CommandResult {
+    log::install(args.log, args.log_format);
     let (config, reading) = app::reload::ConfigReader::begin(args.source(Path::new("."))?)?;
-    let log = Log { json: args.log_format == LogFormat::Json };
     for warning in &config.warnings {
-        log.warn(warning);
+        tracing::warn!("{warning}");
     }
     let runtime = tokio::runtime::Runtime::new()?;
     let done = runtime.block_on(async {
@@ -196,7 +201,7 @@ fn serve(args: &cli::Serve) -> Done {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hung_up = hung_up(signal(SignalKind::hangup())?);
         let plan = app::Plan { open_to_all: args.open_to_all, ..app::Plan::of(config)? };
-        let gateway = app::Gateway::start(plan, log).await?.reading(reading);
+        let gateway = app::Gateway::start(plan).await?.reading(reading);
         gateway.announce()?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {
@@ -218,7 +223,7 @@ fn serve(args: &cli::Serve) -> Done {
         tokio::select! {
             () = gateway.run(stopped) => {}
             // A second signal stops at once. The warden ends the remaining child processes.
-            () = signals => log.warn("stopped without waiting for calls"),
+            () = signals => tracing::warn!("stopped without waiting for calls"),
         }
         Ok(())
     });

@@ -8,16 +8,16 @@
 
 #[path = "admin/api.rs"]
 mod api;
+#[path = "admin/audit.rs"]
+mod audit;
 #[path = "admin/commands.rs"]
 mod commands;
 #[path = "admin/document.rs"]
 mod document;
+#[path = "admin/documentation.rs"]
+mod documentation;
 #[path = "admin/kit.rs"]
 mod kit;
 #[path = "admin/roles.rs"]
 mod roles;
-#[path = "admin/stories.rs"]
-mod stories;
-#[path = "admin/watched.rs"]
-mod watched;
-mod world;
+mod support;

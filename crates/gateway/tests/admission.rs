@@ -11,7 +11,7 @@
 #[path = "stdio/kit.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod kit;
-mod world;
+mod support;
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,8 @@ use http::Method;
 use kit::Home;
 use serde_json::{Value, json};
 use stayput_testkit::mcp::{Answer, Events, send};
+use support::{Gateway, LONG, gone, mark, stdio, until};
 use tempfile::TempDir;
-use world::{Gateway, LONG, gone, mark, stdio, until};
 
 /// Marker in every message that must not reach the server.
 const WORD: &str = "SMUGGLED";

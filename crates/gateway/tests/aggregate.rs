@@ -6,7 +6,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 #[path = "aggregate/broken.rs"]
 mod broken;
@@ -20,7 +20,7 @@ mod losses;
 mod resources;
 
 use serde_json::{Value, json};
-use world::{Client, Gateway};
+use support::{Client, Gateway};
 
 /// Path of all servers.
 const ALL: &str = "";

@@ -4,15 +4,15 @@
 #[path = "clients/recipe.rs"]
 #[allow(clippy::expect_used, reason = "a test stops at the first surprise")]
 mod recipe;
-mod world;
+mod support;
 
 use std::{path::Path, process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, peers, processes, program};
+use support::{gone, mark, stdio, until};
 use tempfile::TempDir;
 use tokio::process::Command;
-use world::{gone, mark, stdio, until};
 
 /// Longest time of a check on a busy machine, browsers included.
 const LONG: Duration = Duration::from_secs(180);

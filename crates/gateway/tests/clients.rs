@@ -6,16 +6,16 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
-#[path = "clients/apart.rs"]
-mod apart;
 #[path = "clients/chats.rs"]
 mod chats;
 #[path = "clients/driven.rs"]
 mod driven;
 #[path = "clients/everything.rs"]
 mod everything;
+#[path = "clients/isolation.rs"]
+mod isolation;
 #[path = "clients/recipe.rs"]
 mod recipe;
 #[path = "clients/recipes.rs"]

@@ -1,7 +1,7 @@
 //! Official conformance suite through the gateway: the results are the same as without the gateway.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use serde_json::{Value, json};
 use stayput_testkit::{
@@ -9,7 +9,7 @@ use stayput_testkit::{
     peers::{self, Verdict},
     program,
 };
-use world::{Gateway, gone, mark};
+use support::{Gateway, gone, mark};
 
 /// Revision of the protocol, and the expected differences through the gateway.
 struct Suite {

@@ -2,122 +2,19 @@
 //! name of another. The tests use only sockets, so the tables hold for any implementation of HTTP/1.1.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+#[path = "framing_attacks/behind_proxies.rs"]
+mod behind_proxies;
+#[path = "framing_attacks/cases.rs"]
+mod cases;
+mod support;
 
+use cases::{AMBIGUOUS_HEADERS, BROKEN_CHUNKS, BROKEN_LINES, EMPTY_CHUNKS, ODDITIES, TARGETS};
 use serde_json::{Value, json};
+use support::{Gateway, LONG, mark, stdio};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
-use world::{Gateway, LONG, mark, stdio};
-
-/// Chunked bodies that cannot be parsed. Each ends like a valid chunked body.
-const BROKEN_CHUNKS: [(&str, &[u8]); 32] = [
-    ("size line ended by LF", b"1\n0\r\n\r\n"),
-    ("size with a letter", b"1g\r\n0\r\n\r\n"),
-    ("size of 2^64", b"10000000000000000\r\n0\r\n\r\n"),
-    ("size of 2^64 with zeros before it", b"000010000000000000000\r\n0\r\n\r\n"),
-    ("size with an underscore", b"1_0\r\n0\r\n\r\n"),
-    ("chunk longer than its size", b"1\r\nabc\r\n0\r\n\r\n"),
-    ("chunk shorter than its size", b"2\r\na\r\n0\r\n\r\n"),
-    ("chunk followed by LF", b"1\r\na\n0\r\n\r\n"),
-    ("chunk without an end", b"1\r\na0\r\n\r\n"),
-    ("LF in a trailer", b"0\r\nx: y\n\r\n"),
-    ("LF in the last trailer", b"0\r\nx: y\r\n\n\r\n"),
-    ("LF in an extension", b"1;a\n0\r\n\r\n"),
-    ("LF behind the last size", b"0\n\r\n0\r\n\r\n"),
-    ("size in the form of a program", b"0x1\r\n0\r\n\r\n"),
-    ("size with a fraction", b"1.0\r\n0\r\n\r\n"),
-    ("size with a comma", b"1,0\r\n0\r\n\r\n"),
-    ("size with a space inside", b"1 0\r\n0\r\n\r\n"),
-    ("size with a plus", b"+1\r\na\r\n0\r\n\r\n"),
-    ("size with a minus", b"-1\r\na\r\n0\r\n\r\n"),
-    ("size behind a space", b" 1\r\na\r\n0\r\n\r\n"),
-    ("no size", b"\r\n0\r\n\r\n"),
-    ("no size but an extension", b";a\r\n0\r\n\r\n"),
-    ("CR behind a size", b"0\r\r\n\r\n"),
-    ("form feed behind a size", b"0\x0c\r\n\r\n"),
-    ("NUL behind a size", b"0\0\r\n0\r\n\r\n"),
-    ("CR in an extension", b"0;a\rb\r\n\r\n"),
-    ("CR in a trailer", b"0\r\nx: a\rb\r\n\r\n"),
-    ("NUL in a trailer", b"0\r\nx: \0\r\n\r\n"),
-    ("trailer without a colon", b"0\r\nx\r\n\r\n"),
-    ("trailer without a name", b"0\r\n: y\r\n\r\n"),
-    ("trailer with a space before its colon", b"0\r\nx : y\r\n\r\n"),
-    ("trailer in two lines", b"0\r\nx: y\r\n z\r\n\r\n"),
-];
-
-/// Headers that are ambiguous about the end of the body. The body is [`EMPTY_CHUNKS`].
-const AMBIGUOUS_HEADERS: [(&str, &[u8]); 45] = [
-    ("two lengths", b"content-length: 0\r\ncontent-length: 5\r\n"),
-    ("two lengths in one header", b"content-length: 5, 5\r\n"),
-    ("length with a plus", b"content-length: +5\r\n"),
-    ("negative length", b"content-length: -5\r\n"),
-    ("negative zero", b"content-length: -0\r\n"),
-    ("length of 2^64", b"content-length: 18446744073709551616\r\n"),
-    ("length of 2^64 + 5", b"content-length: 18446744073709551621\r\n"),
-    ("hexadecimal length", b"content-length: 0x5\r\n"),
-    ("length with a fraction", b"content-length: 5.0\r\n"),
-    ("length with an exponent", b"content-length: 5e0\r\n"),
-    ("length with an underscore", b"content-length: 0_5\r\n"),
-    ("length with a space inside", b"content-length: 0 5\r\n"),
-    ("length of other digits", "content-length: ٥\r\n".as_bytes()),
-    ("length with a word", b"content-length: 5 bytes\r\n"),
-    ("no length", b"content-length: \r\n"),
-    ("length, then chunks", b"content-length: 5\r\ntransfer-encoding: chunked\r\n"),
-    ("chunks, then length", b"transfer-encoding: chunked\r\ncontent-length: 5\r\n"),
-    ("length of nothing, then chunks", b"content-length: 0\r\ntransfer-encoding: chunked\r\n"),
-    ("length and an unknown coding", b"content-length: 5\r\ntransfer-encoding: identity\r\n"),
-    ("chunks twice", b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n"),
-    ("chunks and identity", b"transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n"),
-    ("identity and chunks", b"transfer-encoding: identity\r\ntransfer-encoding: chunked\r\n"),
-    ("chunks twice in one header", b"transfer-encoding: chunked, chunked\r\n"),
-    ("chunks inside another coding", b"transfer-encoding: chunked, identity\r\n"),
-    ("another coding inside chunks", b"transfer-encoding: gzip, chunked\r\n"),
-    ("coding with an x", b"transfer-encoding: xchunked\r\n"),
-    ("coding with a parameter", b"transfer-encoding: chunked;q=1\r\n"),
-    ("coding in quotes", b"transfer-encoding: \"chunked\"\r\n"),
-    ("coding behind a comma", b"transfer-encoding: ,chunked\r\n"),
-    ("coding behind a vertical tab", b"transfer-encoding: \x0bchunked\r\n"),
-    ("coding with NUL", b"transfer-encoding: chunked\0\r\n"),
-    ("coding with a no-break space", b"transfer-encoding: \xa0chunked\r\n"),
-    ("no coding", b"transfer-encoding: \r\n"),
-    ("space before the colon of chunks", b"transfer-encoding : chunked\r\n"),
-    ("tab before the colon of chunks", b"transfer-encoding\t: chunked\r\n"),
-    ("NUL before the colon of chunks", b"transfer-encoding\0: chunked\r\n"),
-    ("space before the colon of a length", b"content-length : 5\r\n"),
-    ("coding on the next line", b"transfer-encoding:\r\n chunked\r\n"),
-    ("header in two lines", b"x: y\r\n transfer-encoding: chunked\r\n"),
-    ("header behind LF", b"x: y\ntransfer-encoding: chunked\r\n"),
-    ("header behind CR", b"x: y\rtransfer-encoding: chunked\r\n"),
-    ("NUL in a header", b"x: \0\r\ncontent-length: 5\r\n"),
-    ("header without a colon", b"x\r\ncontent-length: 5\r\n"),
-    ("header without a name", b": y\r\ncontent-length: 5\r\n"),
-    ("two hosts", b"host: localhost\r\ncontent-length: 5\r\n"),
-];
-
-/// Framing headers and bodies that are odd, but end at the same place for every reader.
-const ODDITIES: [(&str, &[u8]); 2] = [
-    ("two equal lengths", b"content-length: 5\r\ncontent-length: 5\r\n\r\n0\r\n\r\n"),
-    ("NUL in an extension", b"transfer-encoding: chunked\r\n\r\n0;a\0\r\n\r\n"),
-];
-
-/// Invalid request lines.
-const BROKEN_LINES: [(&str, &[u8]); 11] = [
-    ("two spaces", b"POST  /mcp/test HTTP/1.1\r\n"),
-    ("tabs", b"POST\t/mcp/test\tHTTP/1.1\r\n"),
-    ("a fourth word", b"POST /mcp/test HTTP/1.1 x\r\n"),
-    ("no version", b"POST /mcp/test\r\n"),
-    ("small letters", b"POST /mcp/test http/1.1\r\n"),
-    ("a longer version", b"POST /mcp/test HTTP/1.10\r\n"),
-    ("HTTP/2", b"POST /mcp/test HTTP/2.0\r\n"),
-    ("LF", b"POST /mcp/test HTTP/1.1\n"),
-    ("CR", b"POST /mcp/test HTTP/1.1\r"),
-    ("NUL", b"POST /mcp/test\0 HTTP/1.1\r\n"),
-    ("chunks of HTTP/1.0", b"POST /mcp/test HTTP/1.0\r\nconnection: keep-alive\r\n"),
-];
-
-const EMPTY_CHUNKS: &[u8] = b"0\r\n\r\n";
 
 /// Last request of a connection that is still open.
 const LAST: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -156,18 +53,8 @@ impl<'a> Victim<'a> {
 
     /// Returns a complete request that counts.
     fn request(&self) -> Vec<u8> {
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": { "name": "count", "arguments": {} } });
-        let body = body.to_string();
         let user = self.user.map(|user| format!("x-forwarded-user: {user}\r\n"));
-        format!(
-            "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: \
-             application/json\r\nmcp-session-id: {}\r\n{}content-length: {}\r\n\r\n{body}",
-            self.session,
-            user.unwrap_or_default(),
-            body.len()
-        )
-        .into_bytes()
+        count_request(&self.session, user.unwrap_or_default().as_bytes(), 1)
     }
 
     /// Counts once, and so checks that no other request did.
@@ -178,6 +65,19 @@ impl<'a> Victim<'a> {
         let text = &body["result"]["content"][0]["text"];
         assert_eq!(*text, self.counted.to_string(), "{attack}: a smuggled request ran");
     }
+}
+
+/// Returns a complete request that counts, with these header lines.
+fn count_request(session: &str, more: &[u8], id: u32) -> Vec<u8> {
+    let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+        "params": { "name": "count", "arguments": {} } });
+    let body = body.to_string();
+    let head = format!(
+        "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: \
+         application/json\r\nmcp-session-id: {session}\r\n"
+    );
+    let rest = format!("content-length: {}\r\n\r\n{body}", body.len());
+    [head.as_bytes(), more, rest.as_bytes()].concat()
 }
 
 async fn connect(gateway: &Gateway) -> TcpStream {
@@ -209,7 +109,10 @@ fn responses(mut said: &str) -> Vec<Response> {
         let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no response: {said}"));
         let mut lines = head.split("\r\n");
-        let length = lines.find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let length = lines.find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.parse().ok())?
+        });
         let (body, behind) = behind.split_at(length.unwrap_or(0));
         if status != 100 {
             all.push(Response { status, head: head.to_owned(), body: body.to_owned() });
@@ -316,6 +219,22 @@ async fn odd_request_ends_where_every_reader_sees_its_end() {
         let all = exchange(&gateway, &bytes).await;
         let statuses: Vec<_> = all.iter().map(|it| it.status).collect();
         assert_eq!(statuses, [400, 200, 200], "{oddity}: {all:?}");
+        victim.counted += 1;
+        victim.expect_untouched(oddity).await;
+    }
+}
+
+/// R062: an odd target changes nothing about the end of a request.
+#[tokio::test]
+async fn odd_target_does_not_move_the_end_of_a_request() {
+    let gateway = Gateway::start(json!({ "test": stdio(&mark("odd-target"), &[]) })).await;
+    let mut victim = Victim::new(&gateway, None).await;
+    for (oddity, line, status) in TARGETS {
+        let framing = b"host: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+        let bytes = [line, framing, EMPTY_CHUNKS, &victim.request(), LAST].concat();
+        let all = exchange(&gateway, &bytes).await;
+        let statuses: Vec<_> = all.iter().map(|it| it.status).collect();
+        assert_eq!(statuses, [status, 200, 200], "{oddity}: {all:?}");
         victim.counted += 1;
         victim.expect_untouched(oddity).await;
     }

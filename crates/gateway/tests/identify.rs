@@ -3,14 +3,14 @@
 
 #[path = "identify/ends.rs"]
 mod ends;
-mod world;
+mod support;
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use stayput_testkit::processes;
-use world::{Client, Gateway, LONG, gone, mark, stdio};
+use support::{Client, Gateway, LONG, gone, mark, stdio};
 
 /// Calls a tool with these headers, arguments and `_meta`.
 async fn call(

@@ -1,11 +1,11 @@
 //! Losses on shared links, and calls that are sent again.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, processes};
-use world::{Client, Gateway, LONG, gone, mark, stdio};
+use support::{Client, Gateway, LONG, gone, mark, stdio};
 
 async fn count(client: &Client, gateway: &Gateway) -> Value {
     client.call(gateway, "count", json!({})).await["result"].clone()

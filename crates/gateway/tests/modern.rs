@@ -6,26 +6,26 @@
     reason = "a test stops at the first surprise"
 )]
 
-#[path = "modern/all.rs"]
-mod all;
-#[path = "modern/audited.rs"]
-mod audited;
+#[path = "modern/aggregate.rs"]
+mod aggregate;
+#[path = "modern/audit.rs"]
+mod audit;
 #[path = "modern/changes.rs"]
 mod changes;
-#[path = "modern/counted.rs"]
-mod counted;
-#[path = "modern/gate.rs"]
-mod gate;
-#[path = "modern/kept.rs"]
-mod kept;
+#[path = "modern/discover.rs"]
+mod discover;
 #[path = "modern/kit.rs"]
 mod kit;
-#[path = "modern/known.rs"]
-mod known;
+#[path = "modern/legacy_servers.rs"]
+mod legacy_servers;
 #[path = "modern/listening.rs"]
 mod listening;
-#[path = "modern/shared.rs"]
-mod shared;
+#[path = "modern/metrics.rs"]
+mod metrics;
+#[path = "modern/modern_servers.rs"]
+mod modern_servers;
 #[path = "modern/streams.rs"]
 mod streams;
-mod world;
+mod support;
+#[path = "modern/validation.rs"]
+mod validation;

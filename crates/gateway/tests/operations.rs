@@ -1,15 +1,15 @@
 //! Metrics, health checks and logs of the gateway.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use http::Method;
 use serde_json::json;
 use stayput_testkit::mcp::send;
+use support::{Gateway, gone, mark, stdio};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use world::{Gateway, gone, mark, stdio};
 
 /// Parses the samples by name and labels. Checks the format on the way.
 fn samples(page: &str) -> BTreeMap<String, f64> {
@@ -247,7 +247,7 @@ async fn session_events_are_logged() {
         assert_eq!(event["reason"].as_str(), reason, "{event}");
         assert_eq!(event["server"], "test", "{event}");
         assert_eq!(event["session"], events[0]["session"], "{event}");
-        assert_eq!(event["level"], if name == "session_lost" { "warn" } else { "info" });
+        assert_eq!(event["level"], if name == "session_lost" { "WARN" } else { "INFO" });
         assert!(event["message"].is_string(), "{event}");
     }
     let log = gateway.log();

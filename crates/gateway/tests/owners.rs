@@ -8,6 +8,8 @@
 
 #[path = "owners/hijack.rs"]
 mod hijack;
+#[path = "owners/identity.rs"]
+mod identity;
 #[path = "owners/issuer.rs"]
 mod issuer;
 #[path = "owners/jwt.rs"]
@@ -26,16 +28,14 @@ mod secrets;
 mod sharing;
 #[path = "owners/streams.rs"]
 mod streams;
-#[path = "owners/whom.rs"]
-mod whom;
-mod world;
+mod support;
 
 use std::process::Command;
 
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::mcp::{Answer, send};
-use world::{Gateway, LONG, gone, mark, stdio};
+use support::{Gateway, LONG, gone, mark, stdio};
 
 /// Creates a token and its hash with the program itself.
 fn token(name: &str) -> (String, String) {

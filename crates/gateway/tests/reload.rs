@@ -1,7 +1,7 @@
 //! Configuration changes while the gateway runs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use stayput_testkit::{
     mcp::{TestServer, send},
     processes,
 };
-use world::{Client, Gateway, LONG, gone, mark, stdio, until};
+use support::{Client, Gateway, LONG, gone, mark, stdio, until};
 
 async fn count(client: &Client, gateway: &Gateway) -> Value {
     client.call(gateway, "count", json!({})).await["result"].clone()

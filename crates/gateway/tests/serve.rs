@@ -1,7 +1,7 @@
 //! `stayput serve` end to end: real HTTP clients, real servers, real restarts.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use stayput_testkit::{
     mcp::{TestServer, send},
     processes,
 };
-use world::{Gateway, gone, mark, stdio, until};
+use support::{Gateway, gone, mark, stdio, until};
 
 /// R013, R162, E34: each client has its own process and state.
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn start_removes_what_a_killed_gateway_and_its_warden_left() {
 
 /// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
 /// more.
-async fn after_the_loss(gateway: &Gateway, client: &world::Client) -> String {
+async fn after_the_loss(gateway: &Gateway, client: &support::Client) -> String {
     for _ in 0..500 {
         let answer = client.call(gateway, "count", json!({})).await;
         if answer["result"]["isError"] != true {
@@ -248,7 +248,7 @@ async fn client_can_cancel_a_call() {
     assert_eq!(client.send(&gateway, &cancel.to_string()).await.status, 202);
     // The stream ends without an answer.
     let rest = async { while events.message().await.is_some() {} };
-    tokio::time::timeout(world::LONG, rest).await.unwrap();
+    tokio::time::timeout(support::LONG, rest).await.unwrap();
     for _ in 0..500 {
         let stats = client.text(&gateway, "stats").await;
         let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();

@@ -1,7 +1,7 @@
 //! Database file of a gateway: its names, its loss, a full disk, a restored backup.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use std::{
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::mcp::{TestServer, send};
+use support::{Gateway, LONG};
 use tokio::time::Instant;
-use world::{Gateway, LONG};
 
 fn store(gateway: &Gateway) -> PathBuf {
     gateway.folder.path().join("store.db")

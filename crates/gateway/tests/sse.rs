@@ -1,7 +1,7 @@
 //! `/sse/{server}`: clients of the 2024-11-05 transport.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use stayput_testkit::{
     mcp::{Answer, Events, send},
     peers, processes,
 };
-use world::{Gateway, LONG, gone, mark, stdio};
+use support::{Gateway, LONG, gone, mark, stdio};
 
 /// Client with its stream.
 struct Caller {

@@ -6,14 +6,14 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
-#[path = "stdio/alone.rs"]
-mod alone;
 #[path = "stdio/chats.rs"]
 mod chats;
 #[path = "stdio/daemon.rs"]
 mod daemon;
+#[path = "stdio/documentation.rs"]
+mod documentation;
 #[path = "clients/driven.rs"]
 mod driven;
 #[path = "stdio/holder.rs"]
@@ -22,7 +22,7 @@ mod holder;
 mod kit;
 #[path = "stdio/modern.rs"]
 mod modern;
-#[path = "stdio/pasted.rs"]
-mod pasted;
 #[path = "stdio/peers.rs"]
 mod peers;
+#[path = "stdio/standalone.rs"]
+mod standalone;

@@ -1,13 +1,13 @@
 //! Outage of the store, and loss of the lease, while a gateway serves.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use stayput_testkit::{processes, redis::Redis};
-use world::{Client, Gateway, LONG, mark, stdio, until};
+use support::{Client, Gateway, LONG, mark, stdio, until};
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
 

@@ -6,7 +6,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -16,13 +16,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use support::{Gateway, LONG, mark, stdio};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     time::Instant,
 };
-use world::{Gateway, LONG, mark, stdio};
 
 /// Folder with the certificate and the key of a gateway.
 struct Files(TempDir);

@@ -32,9 +32,9 @@ mod server;
 mod stage;
 #[path = "transcripts/stdio.rs"]
 mod stdio;
+mod support;
 #[path = "transcripts/transcript.rs"]
 mod transcript;
-mod world;
 
 use cells::{Cell, Era, Transport};
 

@@ -22,7 +22,7 @@ use tower_service::Service;
 use super::{
     ClientSettings, HttpError, HttpErrorKind, Phase, Target,
     error::{find, reasons},
-    proxy::{Proxies, Via},
+    proxy::{Proxies, ProxyRoute},
     request::SentFlag,
     stream::Stream,
 };
@@ -157,7 +157,7 @@ impl Service<Uri> for Route {
 /// so that the proxy sees the host and no more.
 async fn through(
     mut to_proxy: HttpsConnector<HttpConnector>,
-    via: Via,
+    via: ProxyRoute,
     to: Uri,
 ) -> Result<MaybeHttpsStream<TokioIo<TcpStream>>, BoxError> {
     if !matches!(via.uri.scheme_str(), Some("http" | "https")) {

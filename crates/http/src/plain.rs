@@ -6,8 +6,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `shelf.rs` | idle connections |
-//! | `line.rs` | connections in use |
+//! | `idle.rs` | idle connections |
+//! | `conn.rs` | connections in use |
 //! | `head.rs` | heads of requests and responses |
 //! | `framing.rs` | end of a response body |
 //! | `reader.rs` | response body |

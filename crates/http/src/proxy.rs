@@ -33,7 +33,7 @@ pub(super) struct Proxies {
 }
 
 /// Proxy on the way to a server.
-pub(super) struct Via {
+pub(super) struct ProxyRoute {
     pub(super) uri: Uri,
     pub(super) authorization: Option<HeaderValue>,
 }
@@ -74,13 +74,13 @@ impl Proxies {
     }
 
     /// Returns the proxy on the way to `uri`, if there is one.
-    pub(super) fn proxy_for(&self, uri: &Uri) -> Option<Via> {
+    pub(super) fn proxy_for(&self, uri: &Uri) -> Option<ProxyRoute> {
         if self.spare_loopback && uri.host().is_some_and(is_loopback) {
             return None;
         }
         let found = self.matcher.intercept(uri)?;
         let authorization = self.authorization.as_ref().or(found.basic_auth()).cloned();
-        Some(Via { uri: found.uri().clone(), authorization })
+        Some(ProxyRoute { uri: found.uri().clone(), authorization })
     }
 }
 

@@ -60,20 +60,35 @@ impl RequestEdit {
 #[must_use]
 pub fn add_handle(answer: &str, handle: &Handle) -> Option<String> {
     let message = Message::parse(answer.as_bytes()).ok()?;
-    let content = message.result()?.find(&["content"]).filter(|content| content.is_array())?;
-    let sentence = json::quote(&text::minted(handle));
-    let longer = append(answer, content, &format!(r#"{{"type":"text","text":{sentence}}}"#));
-    let mut edits = Edits::new(&longer);
-    edits.set_text(&["result", meta::META, meta::SESSION], handle.expose());
+    let result = message.result()?;
+    result.find(&["content"]).filter(|content| content.is_array())?;
+    let mut edits = message.edit();
+    set_handle(&mut edits, result, handle);
     edits.apply().ok().map(std::borrow::Cow::into_owned)
+}
+
+/// Adds a handle to a result: for the host in `_meta`, for the model as the last content block of a tool result.
+pub fn set_handle(edits: &mut Edits<'_>, result: Raw<'_>, handle: &Handle) {
+    edits.set_in(result, &[meta::META, meta::SESSION], &json::quote(handle.expose()));
+    if let Some(content) = result.find(&["content"]).filter(|content| content.is_array()) {
+        let sentence = json::quote(&text::minted(handle));
+        let block = format!(r#"{{"type":"text","text":{sentence}}}"#);
+        edits.replace(content, &longer(content, &block));
+    }
 }
 
 /// Appends elements to a list in a JSON text.
 pub(crate) fn append(text: &str, list: Raw<'_>, elements: &str) -> String {
-    let end = list.range().end.saturating_sub(1);
-    let (before, behind) = text.split_at_checked(end).unwrap_or((text, ""));
+    let at = list.range();
+    let part = |range| text.get(range).unwrap_or_default();
+    format!("{}{}{}", part(0..at.start), longer(list, elements), part(at.end..text.len()))
+}
+
+/// Returns a list with further elements at its end.
+fn longer(list: Raw<'_>, elements: &str) -> String {
+    let before = list.as_str().strip_suffix(']').unwrap_or_default();
     let comma = if list.elements().next().is_some() { "," } else { "" };
-    format!("{before}{comma}{elements}{behind}")
+    format!("{before}{comma}{elements}]")
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub mod tools;
 pub use argument::{ArgumentName, ArgumentRule, SessionArguments};
 pub use cookie::{Cookie, SameSite, read_cookie};
 pub use custom::CustomSource;
-pub use edit::{RequestEdit, add_handle};
+pub use edit::{RequestEdit, add_handle, set_handle};
 pub use error::NameError;
 pub use hint::{HINT_SOURCES, read_hints};
 pub use json_value::JsonValue;

@@ -34,7 +34,7 @@ pub(super) enum Answer {
     Started { number: u64, pid: i32 },
     Failed { number: u64, refused: SpawnError },
     Exited { number: u64, exited: ExitStatus },
-    Reaped { number: u64, leftovers: u64 },
+    ReapResult { number: u64, leftovers: u64 },
 }
 
 impl Request {
@@ -90,7 +90,9 @@ impl Answer {
                 };
                 frame.byte(b'E').number(number).byte(kind).small(value)
             }
-            Self::Reaped { number, leftovers } => frame.byte(b'R').number(number).number(leftovers),
+            Self::ReapResult { number, leftovers } => {
+                frame.byte(b'R').number(number).number(leftovers)
+            }
         };
         frame.end()
     }
@@ -117,7 +119,7 @@ impl Answer {
                 };
                 Self::Exited { number, exited }
             }
-            b'R' => Self::Reaped { number, leftovers: frame.number()? },
+            b'R' => Self::ReapResult { number, leftovers: frame.number()? },
             _ => return None,
         })
     }
@@ -280,7 +282,7 @@ mod tests {
             Answer::Exited { number: 3, exited: ExitStatus::Code(-1) },
             Answer::Exited { number: 3, exited: ExitStatus::Signal(9) },
             Answer::Exited { number: 3, exited: ExitStatus::Unknown },
-            Answer::Reaped { number: u64::MAX, leftovers: 4 },
+            Answer::ReapResult { number: u64::MAX, leftovers: 4 },
         ] {
             assert_eq!(Answer::decode(&one(&answer.encode())), Some(answer));
         }

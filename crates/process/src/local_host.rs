@@ -19,7 +19,7 @@ use super::{
     error::SpawnError,
     exit_watcher::ExitWatcher,
     leader::{self, Leader},
-    lifecycle::{ChildControl, Lifecycle, Reaped, Registry},
+    lifecycle::{ChildControl, Lifecycle, ReapResult, Registry},
     mark::Marks,
     pipes::ChildPipes,
     procfs::ProcessRef,
@@ -138,19 +138,19 @@ impl ChildControl for LocalControl {
         self.leader().signal(signal);
     }
 
-    async fn reap(self: Arc<Self>, kill_set: KillSet) -> Reaped {
+    async fn reap(self: Arc<Self>, kill_set: KillSet) -> ReapResult {
         let (here, again) = (self.clone(), kill_set.clone());
         let reaped = tokio::task::spawn_blocking(move || here.reap_now(kill_set)).await;
         // A runtime that shuts down takes no more work.
         reaped.unwrap_or_else(|_| self.reap_now(again))
     }
 
-    fn reap_now(&self, mut kill_set: KillSet) -> Reaped {
+    fn reap_now(&self, mut kill_set: KillSet) -> ReapResult {
         kill_set.add(self.leader().kill_group());
         // The lock is taken for each attempt, so that other tasks can check the leader meanwhile.
         let exited = leader::reaped(|| self.leader().reap());
         let leftovers = self.cleanup.sweep(self.mark.clone(), kill_set);
-        Reaped { exited, leftovers }
+        ReapResult { exited, leftovers }
     }
 
     fn search_scope(&self) -> SearchScope {

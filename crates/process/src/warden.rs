@@ -175,7 +175,7 @@ impl Warden {
 
     fn reap(&mut self, number: u64) -> Option<()> {
         let Some(mut child) = self.children.remove(&number) else {
-            return send_frame(&Answer::Reaped { number, leftovers: 0 });
+            return send_frame(&Answer::ReapResult { number, leftovers: 0 });
         };
         let tree = child.leader.kill_group();
         let exited = leader::reaped(|| child.leader.reap());
@@ -193,7 +193,7 @@ impl Warden {
         let wanted = |mark: &str| (mark == child.mark).then_some(0);
         clear(&search_scope, &mut kill_sets, wanted, || self.reap_orphans());
         let leftovers = kill_sets[0].leftovers().try_into().unwrap_or(u64::MAX);
-        send_frame(&Answer::Reaped { number, leftovers })
+        send_frame(&Answer::ReapResult { number, leftovers })
     }
 
     /// Reports new exits. A leader that has exited stays a zombie until it is reaped on request, so that its

@@ -196,7 +196,7 @@ impl PendingRequests {
                     self.table().waiting.get(&number).map(|child| child.lifecycle.clone());
                 let _ = lifecycle.map(|lifecycle| lifecycle.record_exit(exited));
             }
-            Answer::Reaped { number, leftovers } => {
+            Answer::ReapResult { number, leftovers } => {
                 let child = self.table().waiting.remove(&number);
                 let leftovers = usize::try_from(leftovers).unwrap_or(usize::MAX);
                 let reaped = child.and_then(|child| child.reaped);

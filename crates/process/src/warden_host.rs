@@ -11,7 +11,7 @@ use super::{
     cleanup::{Cleanup, KillSet, SearchScope},
     error::{SpawnError, SpawnStep},
     frame::{FRAME_LIMIT, Request},
-    lifecycle::{ChildControl, Lifecycle, Reaped, Registry},
+    lifecycle::{ChildControl, Lifecycle, ReapResult, Registry},
     mark::Marks,
     pipes::ChildPipes,
     warden_client::WardenClient,
@@ -114,27 +114,27 @@ impl ChildControl for WardenControl {
         self.client.signal(self.number, signal.as_raw());
     }
 
-    async fn reap(self: Arc<Self>, kill_set: KillSet) -> Reaped {
+    async fn reap(self: Arc<Self>, kill_set: KillSet) -> ReapResult {
         let reaped = timeout(ANSWER_TIMEOUT, self.client.reap(self.number)).await.map_err(|_| ());
         let reaped = reaped.and_then(|reaped| reaped.map_err(|_| ()));
         let leftovers = reaped.unwrap_or(0);
         // The warden saw the tree at the last moment; `claim` holds the tree from before.
         if reaped.is_ok() && !kill_set.lives() {
             // The exit status was reported earlier.
-            return Reaped { exited: ExitStatus::Unknown, leftovers };
+            return ReapResult { exited: ExitStatus::Unknown, leftovers };
         }
         let (here, again) = (self.clone(), kill_set.clone());
         let more = tokio::task::spawn_blocking(move || here.reap_now(kill_set)).await;
         // A runtime that shuts down takes no more work.
         let more = more.unwrap_or_else(|_| self.reap_now(again));
-        Reaped { leftovers: leftovers + more.leftovers, ..more }
+        ReapResult { leftovers: leftovers + more.leftovers, ..more }
     }
 
     /// Searches for leftovers from this process, because the warden may be gone. Does not signal the group: its
     /// id may belong to another group by now.
-    fn reap_now(&self, kill_set: KillSet) -> Reaped {
+    fn reap_now(&self, kill_set: KillSet) -> ReapResult {
         let leftovers = self.cleanup.sweep(self.mark.clone(), kill_set);
-        Reaped { exited: ExitStatus::Unknown, leftovers }
+        ReapResult { exited: ExitStatus::Unknown, leftovers }
     }
 
     /// Returns `None`: the warden reports the exit.

@@ -11,14 +11,14 @@
 #[path = "process/kit.rs"]
 mod kit;
 
-#[path = "process/dying.rs"]
-mod dying;
-#[path = "process/ending.rs"]
-mod ending;
-#[path = "process/leaking.rs"]
-mod leaking;
-#[path = "process/starting.rs"]
-mod starting;
+#[path = "process/crash.rs"]
+mod crash;
+#[path = "process/leaks.rs"]
+mod leaks;
+#[path = "process/shutdown.rs"]
+mod shutdown;
+#[path = "process/start.rs"]
+mod start;
 
 /// Warden of the tests. Does nothing when the harness runs it.
 #[test]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`fixture`] | opened database for the store conformance tests |
 //! | [`faulty`] | store that fails or waits on request |
+//! | [`ReverseProxy`] | real nginx or HAProxy in front of a gateway |
 //! | [`redis`], [`postgres`] | real database servers, each with its own port and folder |
 //! | `model` | simplest possible store, to compare the real ones with |
 //! | [`stories`] | random operations on stores: sequential against the model, and concurrent |
@@ -42,6 +43,7 @@ pub mod processes;
 mod program;
 mod random;
 pub mod redis;
+mod reverse_proxy;
 #[cfg(feature = "conformance")]
 pub mod sdk_client;
 mod server;
@@ -49,3 +51,4 @@ pub mod stories;
 
 pub use program::program;
 pub use random::Random;
+pub use reverse_proxy::{ProxyKind, ReverseProxy};

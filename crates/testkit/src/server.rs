@@ -1,4 +1,4 @@
-//! Database server as a child of the test.
+//! Database server or proxy as a child of the test.
 
 use std::{
     io::Read,

@@ -8,7 +8,7 @@
 
 #[path = "cancel/chaos.rs"]
 mod chaos;
-mod world;
+mod support;
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
@@ -16,12 +16,12 @@ use stayput_testkit::{mcp::TestServer, processes};
 use stayput_upstream::{
     CallOptions, EraChoice, Limits, LinkOwner, Links, Options, Server, SpareOptions,
 };
-use tokio::{runtime::Handle, sync::Mutex};
-use world::{
+use support::{
     LONG, alive, call, close, links, links_with, open, params, place, quick,
     remote::{begin, legacy_at},
     server_with, stdio, token, try_open, until,
 };
+use tokio::{runtime::Handle, sync::Mutex};
 
 /// Files and tasks are counted for the whole process, so these tests run one after the other.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -245,7 +245,7 @@ async fn call_can_be_dropped_at_any_poll() {
         }
     }
     // Each was sent completely and once, in addition to the first call and this one.
-    let stats = world::stats(&link).await;
+    let stats = support::stats(&link).await;
     assert_eq!(stats["methods"]["tools/call"], calls + 2);
     let cancels = stats["cancels"].as_u64().unwrap();
     assert!((1..calls).contains(&cancels), "{cancels} of {calls}");
@@ -259,7 +259,7 @@ async fn call_can_be_dropped_at_any_poll() {
 async fn call_that_waits_to_be_sent_can_be_dropped() {
     let _alone = ALONE.lock().await;
     let (links, token) = (links(), token());
-    let link = open(&links, &world::scripted("sleep 1000", &token), &place()).await;
+    let link = open(&links, &support::scripted("sleep 1000", &token), &place()).await;
     let large = format!(r#"{{"x":"{}"}}"#, "x".repeat(3 << 20));
     let before = having();
     for polls in 1..4 {
@@ -346,7 +346,7 @@ async fn dropped_links_leave_nothing() {
         let ann: LinkOwner = place();
         call(&*open(&links, &server, &ann).await, "count", "{}").await;
         drop(links);
-        world::none_alive(&token).await;
+        support::none_alive(&token).await;
         // The task that maintains spares wakes up from time to time, and ends because the pool is gone.
         until("nothing runs but that", || Handle::current().metrics().num_alive_tasks() <= 3).await;
         let files = processes::own_open_files();

@@ -19,4 +19,4 @@ mod killed;
 mod room;
 #[path = "links/spares.rs"]
 mod spares;
-mod world;
+mod support;

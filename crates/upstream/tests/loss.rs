@@ -6,7 +6,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 use std::{sync::atomic::AtomicUsize, time::Duration};
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use stayput_core::Generation;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{CallError, Delivery, LinkOpenError, LossReason};
-use world::{
+use support::{
     call, close, links, open, place,
     relay::Relay,
     remote::{
@@ -159,7 +159,7 @@ async fn server_that_hangs_and_resumes_keeps_the_state() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(link.in_flight(), 2);
     http.wake();
-    assert_eq!(world::text(&end(waiting).await.unwrap()), "2");
+    assert_eq!(support::text(&end(waiting).await.unwrap()), "2");
     end(dropped).await.unwrap();
     assert_eq!(call(&link, "note_list", "{}").await, "once");
     assert_eq!(link.generation(), Generation::default());
@@ -313,7 +313,7 @@ async fn calls_in_flight_fail_when_the_link_is_closed() {
 #[tokio::test]
 async fn dead_server_is_not_hammered() {
     for kind in [legacy_at as fn(&str) -> _, unknown_at, |url| {
-        world::server_with(stayput_upstream::Http::new(url), Default::default())
+        support::server_with(stayput_upstream::Http::new(url), Default::default())
     }] {
         let (links, dead) = (links(), Relay::to_nowhere().await);
         let (server, ann) = (kind(&dead.url("mcp")), place());

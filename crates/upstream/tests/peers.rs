@@ -9,7 +9,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 #[path = "peers/browser.rs"]
 mod browser;

@@ -6,7 +6,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -17,10 +17,9 @@ use stayput_upstream::{
     Delivery, EraChoice, Http, Limits, LinkOpenError, LossReason, Options, Server, ServerProtocol,
     TransportConfig,
 };
-use world::{
-    call, close,
-    keeping::{Shelf, open_kept},
-    links, links_with, open, place,
+use support::{
+    attachment_sinks::{Shelf, open_kept},
+    call, close, links, links_with, open, place,
     remote::{assert_verdict, count, count_once, legacy_at, once, over, unknown_at},
     server_with, try_call, until,
 };
@@ -238,7 +237,7 @@ async fn changed_configuration_does_not_resume_the_session() {
     let mut generation = Generation::default();
     for token in ["one", "two"] {
         let links = links();
-        let server = world::server(Http::new(http.url()).bearer(token), EraChoice::Legacy);
+        let server = support::server(Http::new(http.url()).bearer(token), EraChoice::Legacy);
         let link = open_kept(&links, &server, &ann, &shelf).await.unwrap();
         assert_eq!((count(&link).await, link.generation()), (1, generation));
         let reason = link.loss().map(|loss| loss.reason());
@@ -255,7 +254,7 @@ async fn server_without_sessions_loses_nothing() {
     let (links, server, ann) = (links(), legacy_at(http.url()), place());
     let link = open(&links, &server, &ann).await;
     count(&link).await;
-    http.script(&once("tools/call", &world::remote::status(404, "Session not found"))).await;
+    http.script(&once("tools/call", &support::remote::status(404, "Session not found"))).await;
     let error = try_call(&link, "count", "{}").await.unwrap_err();
     assert!(error.loss().is_none(), "{error:?}");
     assert_eq!(over(&link), None);

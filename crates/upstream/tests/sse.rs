@@ -6,7 +6,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use stayput_upstream::{
     CallError, CallOptions, Delivery, Http, LinkOpenError, LossReason, Options, Server,
     TransportConfig,
 };
-use world::{
+use support::{
     call, close, links, open, params, place,
     relay::Relay,
     remote::{assert_verdict, begin, count, end, hear, listen, once, over, status, until_counted},

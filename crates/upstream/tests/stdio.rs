@@ -12,15 +12,15 @@ mod faulty;
 mod flood;
 #[path = "stdio/questions.rs"]
 mod questions;
+mod support;
 #[path = "stdio/traffic.rs"]
 mod traffic;
 #[path = "stdio/unread.rs"]
 mod unread;
-mod world;
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use world::{alive, call, close, legacy, links, open, place, quick, server_with, stdio, token};
+use support::{alive, call, close, legacy, links, open, place, quick, server_with, stdio, token};
 
 /// R037, R102.
 #[tokio::test]

@@ -6,7 +6,7 @@
     reason = "a test stops at the first surprise"
 )]
 
-mod world;
+mod support;
 
 #[path = "streamable/credentials.rs"]
 mod credentials;

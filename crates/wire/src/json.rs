@@ -5,7 +5,7 @@ mod string;
 
 use std::fmt;
 
-pub(crate) use scanner::{Members, Scanner, Slot};
+pub(crate) use scanner::{MemberRange, Members, Scanner};
 pub(crate) use string::{eq_ignore_case, is_text};
 pub use string::{quote, unquote};
 

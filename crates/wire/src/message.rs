@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::{
     Edits, Id, InvalidId, Raw,
-    json::{self, Members, Scanner, Slot, SyntaxError, SyntaxKind},
+    json::{self, MemberRange, Members, Scanner, SyntaxError, SyntaxKind},
 };
 pub use error::{MessageError, MessageProblem};
 use params::Params;
@@ -252,7 +252,7 @@ impl<'a> Envelope<'a> {
                     r#""params""# => members.value_with(|slot| self.inner.take(text, &slot))?,
                     _ => members.value()?,
                 };
-                let result = self.take(text, Slot { key, value });
+                let result = self.take(text, MemberRange { key, value });
                 error = error.or(result.err());
             }
             scanner = members.into_scanner();
@@ -266,7 +266,7 @@ impl<'a> Envelope<'a> {
         Ok(error)
     }
 
-    fn take(&mut self, text: &'a str, slot: Slot) -> Result<(), EnvelopeError> {
+    fn take(&mut self, text: &'a str, slot: MemberRange) -> Result<(), EnvelopeError> {
         let at = slot.key.start;
         // Nearly all keys are written without escapes.
         let part = match &text[slot.key.clone()] {
@@ -286,7 +286,7 @@ impl<'a> Envelope<'a> {
     }
 
     /// Handles a member that may be part of the envelope in another spelling.
-    fn take_other(&mut self, text: &'a str, slot: Slot) -> Result<(), EnvelopeError> {
+    fn take_other(&mut self, text: &'a str, slot: MemberRange) -> Result<(), EnvelopeError> {
         let at = slot.key.start;
         let Some(name_read) = json::unquote(&text[slot.key]) else { return Ok(()) };
         let parts = [

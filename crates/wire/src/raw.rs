@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, ops::Range};
 
 use crate::{
-    json::{self, Members, Scanner, Slot, SyntaxError},
+    json::{self, MemberRange, Members, Scanner, SyntaxError},
     span::{self, Ambiguous},
 };
 
@@ -57,7 +57,7 @@ impl<'a> Raw<'a> {
         let start = Scanner::new(text);
         let mut members = Members::new(start.clone(), 0)?;
         let mut found = None;
-        while let Some(Slot { key, value }) = members.next().ok()? {
+        while let Some(MemberRange { key, value }) = members.next().ok()? {
             if json::is_text(&text[key], name) {
                 found = Some(Self::cut(text, value));
             }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::json::{self, Members, Scanner, Slot};
+use crate::json::{self, MemberRange, Members, Scanner};
 
 /// Returns the range of the value at `path`. The last of duplicate members counts, as for most readers.
 ///
@@ -143,7 +143,7 @@ impl Ambiguous {
 }
 
 /// Returns all members of the object at `at`; `None` if it is no object or invalid.
-fn slots(json: &str, at: usize) -> Option<Vec<Slot>> {
+fn slots(json: &str, at: usize) -> Option<Vec<MemberRange>> {
     let mut members = Members::new(Scanner::starting_at(json, at), 0)?;
     let mut slots = Vec::new();
     while let Some(slot) = members.next().ok()? {
@@ -152,13 +152,13 @@ fn slots(json: &str, at: usize) -> Option<Vec<Slot>> {
     Some(slots)
 }
 
-fn is_named(json: &str, slot: &Slot, name: &str) -> bool {
+fn is_named(json: &str, slot: &MemberRange, name: &str) -> bool {
     json::is_text(&json[slot.key.clone()], name)
 }
 
 /// Returns the range to remove for the adjacent members `run`: with the following comma, or else the preceding one,
 /// or else none.
-pub(crate) fn removal(slots: &[Slot], run: Range<usize>) -> Range<usize> {
+pub(crate) fn removal(slots: &[MemberRange], run: Range<usize>) -> Range<usize> {
     let start = slots[run.start].key.start;
     let end = slots[run.end - 1].value.end;
     match (slots.get(run.end), run.start.checked_sub(1)) {

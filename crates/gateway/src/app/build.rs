@@ -16,7 +16,7 @@ use crate::{
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::{Observers, log::Log, metrics::Metrics},
+    observe::{Observers, metrics::Metrics},
     reply::loss::LossAcknowledgements,
     state::{
         AppState, ConfiguredRules, ServerSet, Services, health::Health,
@@ -28,7 +28,6 @@ use crate::{
 pub(super) fn app(
     mut plan: Plan,
     (owners, sessions): (Authenticator, Sessions),
-    log: Log,
 ) -> Result<(AppState, watch::Sender<bool>), ServeError> {
     let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
     let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
@@ -48,9 +47,8 @@ pub(super) fn app(
         stream_cache: StreamCache::default(),
         ids: EventIds::new(&secret()?),
         call_limiter: Arc::default(),
-        log,
         health: Health::default(),
-        watch: Observers::start(plan.watch, log)?,
+        watch: Observers::start(plan.watch)?,
         closing,
     };
     let rate_limiter = RateLimiter::new(plan.rate_limiter);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::{
     app::{Gateway, Plan, ServeError, standalone::Signals},
     config::command_server::Definition,
-    observe::log::Log,
+    observe::log::{self, LogFormat},
 };
 
 /// Line on the standard output that says that the daemon accepts clients.
@@ -38,6 +38,8 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     // Signals to the terminal or the process group must not reach the daemon. The call fails only if the process leads
     // a session already.
     let _ = rustix::process::setsid();
+    // `daemon.log` is a file that a person opens.
+    log::install(None, LogFormat::Text);
     let mut first = String::new();
     std::io::stdin().lock().read_line(&mut first)?;
     let runtime = tokio::runtime::Runtime::new()?;
@@ -74,7 +76,7 @@ async fn start(first: &str) -> Result<Gateway, Box<dyn Error>> {
     loop {
         let config = definition.config()?;
         let plan = Plan { listen: None, servers: Vec::new(), ..Plan::of(config)? };
-        match Gateway::start(plan, Log::default()).await {
+        match Gateway::start(plan).await {
             Err(ServeError::Taken { .. }) if Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

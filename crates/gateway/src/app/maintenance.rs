@@ -7,22 +7,19 @@ use stayput_engine::SweptSession;
 use stayput_upstream::LinkSweepReport;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
 
-use crate::{
-    observe::{events::Event, log::Log},
-    state::AppState,
-};
+use crate::{observe::events::Event, state::AppState};
 
 /// Interval at which times of use are written, and expired sessions are ended.
 const TICK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Renews the lease, in a task of its own so that no slow work delays it.
-pub(super) async fn renew(app: Arc<AppState>, log: Log) {
+pub(super) async fn renew(app: Arc<AppState>) {
     let mut reclaiming: Option<JoinHandle<()>> = None;
     loop {
         let renewed = app.sessions.renew().await;
         match (app.health.reached_store(renewed.is_ok()), &renewed) {
-            (true, Err(error)) => log.warn(&format!("the store cannot be reached: {error}")),
-            (true, Ok(_)) => log.info("the store can be reached again"),
+            (true, Err(error)) => tracing::warn!("the store cannot be reached: {error}"),
+            (true, Ok(_)) => tracing::info!("the store can be reached again"),
             (false, _) => {}
         }
         if reclaiming.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -35,13 +32,14 @@ pub(super) async fn renew(app: Arc<AppState>, log: Log) {
 
 /// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
 pub(super) fn close_lost_links(app: &AppState) {
-    let (links, log) = (app.links.clone(), app.log);
+    let links = app.links.clone();
     app.sessions.on_lost(move |session, reason| match reason {
         LostReason::Moved => {
-            log.warn(&format!(
+            tracing::warn!(
+                %session,
                 "session {session} was taken over by another process while this one had no lease: \
                  its links here are closed"
-            ));
+            );
             drop(links.release(session));
         }
         LostReason::Ended => drop(links.end(session)),
@@ -51,7 +49,7 @@ pub(super) fn close_lost_links(app: &AppState) {
 /// Removes, in the background, processes and private folders that killed processes left behind. Call it before the
 /// first link is opened.
 pub(super) fn sweep_leftovers(app: &AppState) {
-    let (sessions, log) = (app.sessions.clone(), app.log);
+    let sessions = app.sessions.clone();
     let sweep = app.links.sweep(move |session| {
         let sessions = sessions.clone();
         // If the store cannot say, the folder stays until the next start.
@@ -63,10 +61,10 @@ pub(super) fn sweep_leftovers(app: &AppState) {
     Handle::current().spawn(async move {
         let LinkSweepReport { processes, kept } = sweep.await;
         if processes > 0 {
-            log.info(&format!("ended {processes} processes that a killed stayput left behind"));
+            tracing::info!("ended {processes} processes that a killed stayput left behind");
         }
         if !kept.is_empty() {
-            log.warn(&format!("a private folder of an ended session is still there: {kept}"));
+            tracing::warn!("a private folder of an ended session is still there: {kept}");
         }
     });
 }

@@ -10,7 +10,7 @@ pub(crate) mod standalone;
 mod store_watch;
 
 use std::{
-    io,
+    io::{self, IsTerminal as _},
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -28,10 +28,7 @@ use crate::{
         unix_socket::{self, Socket},
         workers::Workers,
     },
-    observe::{
-        ObserveError,
-        log::{Level, Log},
-    },
+    observe::ObserveError,
     state::AppState,
 };
 
@@ -48,8 +45,7 @@ pub(crate) struct Gateway {
     listener: Option<(TcpListener, Workers)>,
     socket: Option<Socket>,
     /// Clients on the Unix socket.
-    guests: Guests,
-    log: Log,
+    socket_clients: SocketClients,
     /// Reader of the configuration file. `None` if the configuration is not reloaded.
     reading: Option<ConfigReader>,
     stopping: watch::Sender<bool>,
@@ -98,17 +94,17 @@ pub(crate) enum ServeError {
 
 /// Counter of the clients on the Unix socket.
 #[derive(Clone, Default)]
-struct Guests(Arc<watch::Sender<usize>>);
+struct SocketClients(Arc<watch::Sender<usize>>);
 
-impl Guests {
+impl SocketClients {
     fn count(&self) -> usize {
         *self.0.borrow()
     }
 
     /// Counts a client until the guard is dropped.
-    fn enter(&self) -> Guest {
+    fn enter(&self) -> SocketClientGuard {
         self.0.send_modify(|count| *count += 1);
-        Guest(self.clone())
+        SocketClientGuard(self.clone())
     }
 
     /// Waits until all clients have disconnected, at most until `until`.
@@ -119,9 +115,9 @@ impl Guests {
 }
 
 /// Guard of one client on the Unix socket.
-struct Guest(Guests);
+struct SocketClientGuard(SocketClients);
 
-impl Drop for Guest {
+impl Drop for SocketClientGuard {
     fn drop(&mut self) {
         self.0.0.send_modify(|count| *count -= 1);
     }
@@ -129,14 +125,14 @@ impl Drop for Guest {
 
 impl Gateway {
     /// Opens the store, takes over the sessions, and binds the listeners. No server is started yet.
-    pub(crate) async fn start(mut plan: Plan, log: Log) -> Result<Self, ServeError> {
+    pub(crate) async fn start(mut plan: Plan) -> Result<Self, ServeError> {
         let owners = owners(std::mem::take(&mut plan.auth), None)?;
-        plan::warn_if_exposed(&plan, &owners, log)?;
+        plan::warn_if_exposed(&plan, &owners)?;
         let holding = InstanceLock::take(&plan.data)?;
         instance_lock::lock_store(&plan.store)?;
-        let socket = socket(&plan, log)?;
+        let socket = socket(&plan)?;
         let database = stayput_stores::open(&plan.store).await?;
-        database.warnings.iter().for_each(|warning| log.warn(warning));
+        database.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let file = database.file;
         let settings = Settings {
             lease: plan.lease,
@@ -148,17 +144,26 @@ impl Gateway {
         let holder = holding.holder.clone();
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let listen = plan.listen;
-        let (app, stopping) = build::app(plan, (owners, sessions), log)?;
+        let (app, stopping) = build::app(plan, (owners, sessions))?;
         maintenance::close_lost_links(&app);
         maintenance::sweep_leftovers(&app);
         let listener = match listen {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
-        let (app, guests) = (Arc::new(app), Guests::default());
+        let (app, socket_clients) = (Arc::new(app), SocketClients::default());
         app.latest.set(app.clone());
         let reading = None;
-        Ok(Self { app, listener, socket, guests, log, reading, stopping, file, _holding: holding })
+        Ok(Self {
+            app,
+            listener,
+            socket,
+            socket_clients,
+            reading,
+            stopping,
+            file,
+            _holding: holding,
+        })
     }
 
     /// Reloads the configuration whenever it changes while the gateway runs.
@@ -172,20 +177,17 @@ impl Gateway {
         let address = listener.local_addr()?;
         let scheme = if self.app.rules.tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
-        let fields = [("event", "listening"), ("url", &*url)];
-        self.log.event(Level::Info, &format!("stayput listens on {url}"), &fields);
+        tracing::info!(event = "listening", url, "stayput listens on {url}");
         for name in self.app.servers.keys() {
             let url = format!("{url}/mcp/{name}");
-            let fields = [("event", "serving"), ("server", name), ("url", &*url)];
-            self.log.event(Level::Info, &format!("  {name}: {url}"), &fields);
-            self.log_client_setup(name, &url);
+            tracing::info!(event = "serving", server = &**name, url, "  {name}: {url}");
+            log_client_setup(name, &url);
         }
         if self.app.servers.len() > 1 {
             let url = format!("{url}/mcp");
-            let fields = [("event", "serving"), ("server", "all"), ("url", &*url)];
-            let line = format!("  all of them at once, tools named SERVER__TOOL: {url}");
-            self.log.event(Level::Info, &line, &fields);
-            self.log_client_setup("stayput", &url);
+            let sentence = "  all of them at once, tools named SERVER__TOOL";
+            tracing::info!(event = "serving", server = "all", url, "{sentence}: {url}");
+            log_client_setup("stayput", &url);
         }
         Ok(())
     }
@@ -214,7 +216,7 @@ impl Gateway {
         let Some(socket) = &self.socket else { return std::future::pending().await };
         loop {
             let stream = socket.accept().await;
-            let (app, guest) = (self.app.now(), self.guests.enter());
+            let (app, guest) = (self.app.now(), self.socket_clients.enter());
             let served = unix_socket::serve(app, stream, self.listener.is_some(), stopped.clone());
             Handle::current().spawn(async move {
                 served.await;
@@ -225,36 +227,24 @@ impl Gateway {
 
     /// Waits until there was no client on the socket and no session for as long as `grace`.
     pub(crate) fn idle(&self, grace: Duration) -> impl Future<Output = ()> + use<> {
-        let (app, guests) = (self.app.clone(), self.guests.clone());
+        let (app, socket_clients) = (self.app.clone(), self.socket_clients.clone());
         async move {
             let mut since = Instant::now();
             while since.elapsed() < grace {
                 tokio::time::sleep(Duration::from_millis(250)).await;
-                if guests.count() > 0 || app.sessions.count() > 0 {
+                if socket_clients.count() > 0 || app.sessions.count() > 0 {
                     since = Instant::now();
                 }
             }
         }
     }
 
-    /// Logs how to configure a client for this URL.
-    fn log_client_setup(&self, name: &str, url: &str) {
-        if self.log.json {
-            // The hints on client setup are for people, not for log processors.
-            return;
-        }
-        self.log.info(&format!(
-            "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
-        ));
-        self.log.info(&format!("    Claude Code: claude mcp add --transport http {name} {url}"));
-    }
-
     /// Serves until `stop` resolves. Then lets calls in flight end within the drain time, and closes everything.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let (app, stopped) = (self.app.clone(), self.stopping.subscribe());
         let runtime = Handle::current();
-        let renew_task = runtime.spawn(maintenance::renew(app.clone(), self.log));
-        let watch_task = runtime.spawn(store_watch::run(app.clone(), self.file.take(), self.log));
+        let renew_task = runtime.spawn(maintenance::renew(app.clone()));
+        let watch_task = runtime.spawn(store_watch::run(app.clone(), self.file.take()));
         let tick_task = runtime.spawn(maintenance::tick(app.clone(), stopped.clone()));
         let (acceptor, reading) = (Acceptor::default(), self.reading.take());
         tokio::select! {
@@ -280,7 +270,7 @@ impl Gateway {
         // Event streams end here. Answers are still written to their end.
         app.connections.stop_listening();
         acceptor.empty(end).await;
-        self.guests.leave(end).await;
+        self.socket_clients.leave(end).await;
         let _ = tick_task.await;
         let _ = app.sessions.flush().await;
         app.links.close(Duration::from_secs(10)).await;
@@ -299,9 +289,19 @@ impl Gateway {
         if let Some(reading) = reading
             && let Err(error) = reading.run(&self.app).await
         {
-            self.log.warn(&format!("the configuration is not read anew: {error}"));
+            tracing::warn!("the configuration is not read anew: {error}");
         }
         std::future::pending::<()>().await;
+    }
+}
+
+/// Logs how to configure a client for this URL, if a person reads the log as it is written.
+fn log_client_setup(name: &str, url: &str) {
+    if io::stderr().is_terminal() {
+        tracing::info!(
+            "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
+        );
+        tracing::info!("    Claude Code: claude mcp add --transport http {name} {url}");
     }
 }
 
@@ -324,14 +324,14 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, Workers), ServeError>
 }
 
 /// Binds the Unix socket if the plan has one. If the gateway also listens over HTTP, a failure is only a warning.
-fn socket(plan: &Plan, log: Log) -> Result<Option<Socket>, ServeError> {
+fn socket(plan: &Plan) -> Result<Option<Socket>, ServeError> {
     if !plan.socket {
         return Ok(None);
     }
     match Socket::bind(&plan.data) {
         Ok(socket) => Ok(Some(socket)),
         Err(error) if plan.listen.is_some() => {
-            log.warn(&format!("`stayput stdio` cannot come in: {error}"));
+            tracing::warn!("`stayput stdio` cannot come in: {error}");
             Ok(None)
         }
         Err(error) => Err(ServeError::Socket { path: plan.data.clone(), error }),

@@ -10,7 +10,7 @@ use crate::{
     app::instance_lock,
     auth::Authenticator,
     config::{Auth, Config, Identify, ServerEntry},
-    observe::{ObserveRules, log::Log},
+    observe::ObserveRules,
     state::RequestRules,
 };
 
@@ -95,16 +95,12 @@ pub(crate) fn exposed(
 }
 
 /// Logs a warning if other machines can connect without authentication.
-pub(super) fn warn_if_exposed(
-    plan: &Plan,
-    owners: &Authenticator,
-    log: Log,
-) -> Result<(), ServeError> {
+pub(super) fn warn_if_exposed(plan: &Plan, owners: &Authenticator) -> Result<(), ServeError> {
     if let Some(address) = exposed(plan, owners)? {
-        log.warn(&format!(
+        tracing::warn!(
             "{address} can be reached from other machines, and whoever does so is let in: all of them \
              are one owner, and can reach each other's sessions"
-        ));
+        );
     }
     Ok(())
 }

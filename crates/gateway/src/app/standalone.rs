@@ -12,7 +12,6 @@ use crate::{
         lines::Lines,
         stdio::{StdioClient, StdioConversation},
     },
-    observe::log::Log,
 };
 
 /// Signals that end a program: SIGTERM and SIGINT.
@@ -44,14 +43,14 @@ pub(crate) async fn run(
     server: Option<&str>,
     key: Option<Key>,
 ) -> Result<(), Box<dyn Error>> {
-    let (config, log) = (definition.config()?, Log::default());
+    let config = definition.config()?;
     for warning in &config.warnings {
-        log.warn(warning);
+        tracing::warn!("{warning}");
     }
     let target = command_server::choose(config.servers.iter().map(|it| it.server.name()), server)?;
     let mut signals = Signals::new()?;
     let plan = Plan { listen: None, socket: false, ..Plan::of(config)? };
-    let gateway = match Gateway::start(plan, log).await {
+    let gateway = match Gateway::start(plan).await {
         Err(ServeError::Taken { path }) => {
             return Err(format!(
                 "another stayput has the sessions in {}, and --no-daemon needs them for itself: leave \

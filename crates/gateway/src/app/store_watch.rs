@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use stayput_stores::DatabaseFile;
 
-use crate::{observe::log::Log, state::AppState};
+use crate::state::AppState;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Checks the file once a second, and logs each change once. Never returns.
-pub(super) async fn run(app: Arc<AppState>, file: Option<Arc<DatabaseFile>>, log: Log) {
+pub(super) async fn run(app: Arc<AppState>, file: Option<Arc<DatabaseFile>>) {
     let Some(file) = file else { return std::future::pending().await };
     let mut every = tokio::time::interval(CHECK_INTERVAL);
     loop {
@@ -24,8 +24,8 @@ pub(super) async fn run(app: Arc<AppState>, file: Option<Arc<DatabaseFile>>, log
         }
         let path = file.path().display();
         match outage {
-            Some(outage) => log.warn(&format!("the store {path} cannot be used: {outage}")),
-            None => log.info(&format!("the store {path} can be used again")),
+            Some(outage) => tracing::warn!("the store {path} cannot be used: {outage}"),
+            None => tracing::info!("the store {path} can be used again"),
         }
     }
 }

@@ -12,11 +12,11 @@ use crate::auth::sharded_map::ShardedMap;
 
 /// Counters of calls in flight.
 #[derive(Default)]
-pub(crate) struct CallLimiter(ShardedMap<HashMap<At, u64>>);
+pub(crate) struct CallLimiter(ShardedMap<HashMap<LimitKey, u64>>);
 
 /// Owner and server whose calls are counted.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct At {
+pub(crate) struct LimitKey {
     pub(crate) owner: Owner,
     pub(crate) server: Arc<str>,
     pub(crate) listens: bool,
@@ -25,12 +25,12 @@ pub(crate) struct At {
 /// Permit of one call in flight. Dropping it decrements the count.
 pub(crate) struct CallPermit {
     call_limiter: Arc<CallLimiter>,
-    at: At,
+    at: LimitKey,
 }
 
 impl CallLimiter {
     /// Counts one more call. Returns `None` if the limit is reached.
-    pub(crate) fn enter(self: &Arc<Self>, at: At, limit: u64) -> Option<CallPermit> {
+    pub(crate) fn enter(self: &Arc<Self>, at: LimitKey, limit: u64) -> Option<CallPermit> {
         let mut table = self.0.of(&at);
         let count = table.entry(at.clone()).or_default();
         if *count >= limit {
@@ -68,8 +68,8 @@ impl fmt::Debug for CallLimiter {
 mod tests {
     use super::*;
 
-    fn at(owner: &str, server: &str, listens: bool) -> At {
-        At { owner: Owner::verified("test", owner).unwrap(), server: server.into(), listens }
+    fn at(owner: &str, server: &str, listens: bool) -> LimitKey {
+        LimitKey { owner: Owner::verified("test", owner).unwrap(), server: server.into(), listens }
     }
 
     /// R062: one owner uses up nothing of another, nor one server of another. Dropping a permit frees its slot, and

@@ -59,12 +59,12 @@ pub(super) struct Jwk {
     pub(super) kid: Option<String>,
     /// The only algorithm that the key is for, if the key names one.
     only: Option<Algorithm>,
-    material: Material,
+    material: KeyMaterial,
 }
 
 /// Key material. It decides which algorithms the key can check. The token has no say in that.
 #[derive(Clone, Debug)]
-enum Material {
+enum KeyMaterial {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     P256(Vec<u8>),
     P384(Vec<u8>),
@@ -84,10 +84,10 @@ impl Jwk {
             (x.len() == size && y.len() == size).then(|| [&[4][..], &x, &y].concat())
         };
         let material = match (text("kty")?, text("crv")) {
-            ("RSA", _) => Material::Rsa { n: bytes("n")?, e: bytes("e")? },
-            ("EC", Some("P-256")) => Material::P256(point(32)?),
-            ("EC", Some("P-384")) => Material::P384(point(48)?),
-            ("OKP", Some("Ed25519")) => Material::Ed25519(bytes("x")?),
+            ("RSA", _) => KeyMaterial::Rsa { n: bytes("n")?, e: bytes("e")? },
+            ("EC", Some("P-256")) => KeyMaterial::P256(point(32)?),
+            ("EC", Some("P-384")) => KeyMaterial::P384(point(48)?),
+            ("OKP", Some("Ed25519")) => KeyMaterial::Ed25519(bytes("x")?),
             _ => return None,
         };
         let only = match text("alg") {
@@ -106,13 +106,13 @@ impl Jwk {
             UnparsedPublicKey::new(how, key).verify(message, signed).is_ok()
         };
         match (&self.material, algorithm) {
-            (Material::Rsa { n, e }, algorithm) => algorithm.rsa().is_some_and(|parameters| {
+            (KeyMaterial::Rsa { n, e }, algorithm) => algorithm.rsa().is_some_and(|parameters| {
                 let key = RsaPublicKeyComponents { n, e };
                 key.verify(parameters, message, signed).is_ok()
             }),
-            (Material::P256(key), Algorithm::Es256) => check(&ECDSA_P256_SHA256_FIXED, key),
-            (Material::P384(key), Algorithm::Es384) => check(&ECDSA_P384_SHA384_FIXED, key),
-            (Material::Ed25519(key), Algorithm::EdDsa) => check(&ED25519, key),
+            (KeyMaterial::P256(key), Algorithm::Es256) => check(&ECDSA_P256_SHA256_FIXED, key),
+            (KeyMaterial::P384(key), Algorithm::Es384) => check(&ECDSA_P384_SHA384_FIXED, key),
+            (KeyMaterial::Ed25519(key), Algorithm::EdDsa) => check(&ED25519, key),
             _ => false,
         }
     }

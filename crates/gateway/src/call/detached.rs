@@ -7,7 +7,7 @@ use stayput_upstream::Incoming;
 use super::follow::RunningCall;
 use crate::connections::{
     connection::Connection,
-    deliver::{Over, new_stream, say},
+    deliver::{SourceLink, deliver, new_stream},
     event_stream::EventStream,
 };
 
@@ -45,8 +45,8 @@ impl DetachedCall {
                 Some(Incoming::Answer(end)) => end,
                 Some(incoming) => {
                     self.stream.room().await;
-                    let over = Over::link(&self.running.client_call.link);
-                    questions.extend(say(&self.connection, over, &self.stream, incoming));
+                    let over = SourceLink::link(&self.running.client_call.link);
+                    questions.extend(deliver(&self.connection, over, &self.stream, incoming));
                     continue;
                 }
                 None => break,

@@ -17,7 +17,7 @@ use stayput_wire::{Era, Message, Version, meta};
 
 use super::{
     ClientCall,
-    modern::{answer::Finish, bridge},
+    modern::{answer::AnswerEdits, bridge},
 };
 use crate::{
     config::ToolFilter,
@@ -191,7 +191,7 @@ impl ClientCall {
                 {
                     self.link.learn_tools(result);
                 }
-                let finish = Finish::new(self.asked(), &client.profile)
+                let finish = AnswerEdits::new(self.asked(), &client.profile)
                     .passing(client.tools.as_ref())
                     .with_state(self.owner.state(&self.link, &self.method), given);
                 let (text, code) = finish.answer(answer);
@@ -204,6 +204,7 @@ impl ClientCall {
 
 /// Returns the answer, with the new handle added if there is one.
 fn giving(answer: Bytes, given: Option<&Handle>) -> Bytes {
-    let edited = given.and_then(|handle| identify::give(str::from_utf8(&answer).ok()?, handle));
+    let edited =
+        given.and_then(|handle| identify::add_handle(str::from_utf8(&answer).ok()?, handle));
     edited.map_or(answer, Bytes::from)
 }

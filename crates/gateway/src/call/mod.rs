@@ -69,7 +69,7 @@ impl From<ReplyText> for CallOutcome {
 }
 
 /// Result of the first step: the owner of the call, or an answer without a call.
-enum Identified {
+enum IdentifyOutcome {
     Owner(CallOwner, Option<RequestEdit>),
     Answered(ReplyText),
 }
@@ -97,8 +97,10 @@ pub(crate) async fn run(
     };
     let (identified, cookie) = identify(context, server, profile).await;
     let outcome = match identified {
-        Identified::Owner(owner, edit) => start(context, owner, (id, in_flight, era), edit).await,
-        Identified::Answered(text) => {
+        IdentifyOutcome::Owner(owner, edit) => {
+            start(context, owner, (id, in_flight, era), edit).await
+        }
+        IdentifyOutcome::Answered(text) => {
             CallRecord::begin(context.app.watch.as_ref(), context.begun())
                 .came_to(CallEnd::NoSession);
             text.into()
@@ -115,9 +117,12 @@ async fn identify(
     context: &RequestContext<'_>,
     server: &Server,
     profile: Option<&Arc<Profile>>,
-) -> (Identified, Option<Box<HeaderValue>>) {
+) -> (IdentifyOutcome, Option<Box<HeaderValue>>) {
     if let Some(owner) = profile.and_then(|it| CallOwner::of_none(context, server, it)) {
-        return (Identified::Owner(owner, RequestEdit::without_meta_name(context.message)), None);
+        return (
+            IdentifyOutcome::Owner(owner, RequestEdit::without_meta_name(context.message)),
+            None,
+        );
     }
     let choice = identify::which(context).await;
     let cookie = match &choice {
@@ -128,10 +133,12 @@ async fn identify(
         SessionChoice::Answer(_) => cookie::line(context.app, None),
     };
     let identified = match choice {
-        SessionChoice::Answer(text) => Identified::Answered(ReplyText::of_era(context.era, text)),
+        SessionChoice::Answer(text) => {
+            IdentifyOutcome::Answered(ReplyText::of_era(context.era, text))
+        }
         SessionChoice::Session { session, origin, text, given, fleeting } => {
             let choice = (origin, given, fleeting);
-            Identified::Owner(CallOwner::of_session(context, server, session, choice), text)
+            IdentifyOutcome::Owner(CallOwner::of_session(context, server, session, choice), text)
         }
     };
     (identified, cookie.map(Box::new))

@@ -42,7 +42,7 @@ pub(super) async fn reach(
     };
     if let Some(connection) = connection {
         let not_listening = connection.lacks_listener_for(link.key());
-        if connection.meets(link.entry_id(), link.generation()) || opened || not_listening {
+        if connection.has_used(link.entry_id(), link.generation()) || opened || not_listening {
             link = Box::pin(introduced(&owner.app, connection, link, opened)).await?;
         }
     }
@@ -58,7 +58,7 @@ async fn introduced(
     link: PooledLink,
     opened: bool,
 ) -> Result<PooledLink, String> {
-    if !connection.has_wishes() {
+    if !connection.has_preferences() {
         listen_stream::start(app, connection, &link).await;
         return Ok(link);
     }
@@ -74,7 +74,7 @@ async fn introduced(
 /// Applies to a new link the log level and subscriptions that the client requested before. Only the connection that
 /// opened the link sets the log level.
 async fn introduce(connection: &Arc<Connection>, link: &PooledLink, opened: bool) {
-    let ClientPreferences { log_level, subscriptions } = connection.wishes();
+    let ClientPreferences { log_level, subscriptions } = connection.preferences();
     let level = log_level
         .filter(|_| opened && link.initialize_result().has("logging"))
         .map(|level| ("logging/setLevel", level));
@@ -95,7 +95,7 @@ async fn introduce(connection: &Arc<Connection>, link: &PooledLink, opened: bool
 /// Sends the log level of the client to a server.
 pub(crate) async fn tell_level(connection: &Connection, link: &PooledLink) {
     let options = CallOptions { limit: Some(INTRODUCTION_TIMEOUT), ..CallOptions::default() };
-    if let Some(level) = connection.wishes().log_level
+    if let Some(level) = connection.preferences().log_level
         && link.initialize_result().has("logging")
         && let Ok(call) = link.call("logging/setLevel", Some(&level), options).await
     {

@@ -9,7 +9,7 @@ use stayput_upstream::{
 use stayput_wire::Era;
 
 use crate::{
-    auth::call_limit::{At, CallPermit},
+    auth::call_limit::{CallPermit, LimitKey},
     call::{era, modern::state, sessionless::Sessionless},
     catalog::list,
     identify::{EphemeralSession, RequestContext},
@@ -73,7 +73,7 @@ impl CallOwner {
         }
         let place = Sessionless::new(&app, context.owner, isolation == Isolation::PerSession);
         let listens = era::listens(method);
-        let at = At { owner: context.owner.clone(), server: server.shared_name(), listens };
+        let at = LimitKey { owner: context.owner.clone(), server: server.shared_name(), listens };
         let permit = app.call_limiter.enter(at, app.rules.calls);
         let kind = OwnerKind::Sessionless(Box::new(SessionlessCall { place, permit, era }));
         Some(Self { app, server: server.clone(), era: context.era, kind })
@@ -223,7 +223,7 @@ impl CallOwner {
     pub(super) fn state(&self, link: &PooledLink, method: &str) -> Option<String> {
         match &self.kind {
             OwnerKind::Session { session, origin, .. } => {
-                Some(state::told(session.session(), *origin, link.generation()))
+                Some(state::state_json(session.session(), *origin, link.generation()))
             }
             OwnerKind::Sessionless(call) => {
                 let keeps = call.keeps_state(link) && loss::depends_on_state(method);

@@ -67,12 +67,12 @@ impl Index {
 
 /// List of a server as one client knows it: from the profile, and from later answers of the server.
 #[derive(Clone, Debug)]
-pub(crate) struct Indexed {
+pub(crate) struct ClientIndex {
     pub(crate) known: Arc<Index>,
     pub(crate) seen: Option<Arc<Index>>,
 }
 
-impl Indexed {
+impl ClientIndex {
     fn each(&self) -> impl Iterator<Item = &Index> {
         std::iter::once(&*self.known).chain(self.seen.as_deref())
     }

@@ -94,7 +94,7 @@ pub(crate) struct Page {
 
 /// Contribution of one server to a list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct ServerPages {
     pub(crate) server: String,
     pub(crate) pages: Vec<Page>,
     /// Cursor of the next page, if there is more.
@@ -103,7 +103,7 @@ pub(crate) struct Part {
 
 /// Page of the merged list.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Merged {
+pub(crate) struct MergedPage {
     /// Entries, separated by commas.
     pub(crate) entries: String,
     /// Cursor of the next page.
@@ -115,17 +115,17 @@ pub(crate) struct Merged {
 /// it, or `None` to hide it.
 pub(crate) fn merge<'a>(
     list: &List,
-    parts: &'a [Part],
+    parts: &'a [ServerPages],
     limit: usize,
     show: impl Fn(&str, Raw<'a>) -> Option<Cow<'a, str>>,
-) -> Merged {
+) -> MergedPage {
     let mut entries = String::new();
     let mut begun = false;
     for part in parts {
         let goes_on = |inner: Option<String>| Some(Cursor { server: part.server.clone(), inner });
         for page in &part.pages {
             if begun && entries.len() + page.text.len() > limit {
-                return Merged { entries, next: goes_on(page.asked.clone()) };
+                return MergedPage { entries, next: goes_on(page.asked.clone()) };
             }
             begun = true;
             for entry in list.entries(&page.text).filter_map(|entry| show(&part.server, entry)) {
@@ -136,10 +136,10 @@ pub(crate) fn merge<'a>(
             }
         }
         if part.rest.is_some() {
-            return Merged { entries, next: goes_on(part.rest.clone()) };
+            return MergedPage { entries, next: goes_on(part.rest.clone()) };
         }
     }
-    Merged { entries, next: None }
+    MergedPage { entries, next: None }
 }
 
 #[cfg(test)]
@@ -150,11 +150,11 @@ mod tests {
         Page { asked: asked.map(str::to_owned), text: Bytes::from_static(text.as_bytes()) }
     }
 
-    fn part(server: &str, pages: Vec<Page>) -> Part {
-        Part { server: server.to_owned(), pages, rest: None }
+    fn part(server: &str, pages: Vec<Page>) -> ServerPages {
+        ServerPages { server: server.to_owned(), pages, rest: None }
     }
 
-    fn parts() -> [Part; 3] {
+    fn parts() -> [ServerPages; 3] {
         [
             part(
                 "a",
@@ -176,7 +176,7 @@ mod tests {
         let show = |server: &str, entry| TOOLS.shown(&names, server, entry);
         let merged = merge(&TOOLS, &parts, 1 << 20, show);
         let expected = r#"{ "n":1.10,"name":"a__x" },{"name":"a__y/"},{"name":"d__w"}"#;
-        assert_eq!(merged, Merged { entries: expected.to_owned(), next: None });
+        assert_eq!(merged, MergedPage { entries: expected.to_owned(), next: None });
     }
 
     /// Every entry is on exactly one page, whatever the limit is.

@@ -12,16 +12,22 @@ use std::{
     str::FromStr,
 };
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use self::{
     check::Check,
-    operate::{At, CallArgs, End, Filter, SessionsArgs, SessionsCommand},
+    operate::{CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand},
     stdio::Stdio,
 };
 #[cfg(test)]
 use crate::config::Config;
-use crate::{app::reload::Source, app::reload::StartError, config};
+use crate::{
+    app::reload::Source,
+    app::reload::StartError,
+    config,
+    observe::log::{self, LogFormat},
+};
 
 /// File names of a configuration in the current folder, by priority. Stayput's own name comes first.
 const FILES: [&str; 3] = ["stayput.json", ".mcp.json", "mcp.json"];
@@ -96,7 +102,11 @@ pub(crate) struct Serve {
     /// Store of the sessions: sqlite:PATH, memory:, postgres://… or redis://…
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
-    /// Format of the log on the standard error
+    /// Level of the log on the standard error: off, error, warn, info, debug or trace; comes before RUST_LOG
+    /// [default: info]
+    #[arg(long, value_name = "LEVEL", value_parser = log::level)]
+    pub(crate) log: Option<LevelFilter>,
+    /// Format of the log
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
     /// Listen on an address that other machines can reach, without asking anybody who they are
@@ -158,16 +168,6 @@ pub(crate) struct DemoServer {
     /// Keep the sessions in this file, so that a server that is started again still knows them
     #[arg(long, value_name = "FILE", requires = "http")]
     pub(crate) state: Option<PathBuf>,
-}
-
-/// Format of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Text for people
-    #[default]
-    Text,
-    /// JSON for programs, one object per line
-    Json,
 }
 
 /// URL of a store. It is checked when the store is opened: clap repeats an argument that it refuses in the error, and
@@ -307,6 +307,7 @@ mod tests {
             &["serv"][..],
             &["serve", "--listen", "here"],
             &["serve", "--log-format", "xml"],
+            &["serve", "--log", "loud"],
             &["demo-server", "--state", "x"],
             &["demo-server", "extra"],
             &[],

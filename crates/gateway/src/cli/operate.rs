@@ -36,7 +36,7 @@ the socket as the user of this machine, with --url as who the token is for.";
 
 /// Address and credentials of the gateway.
 #[derive(Debug, Args)]
-pub(crate) struct At {
+pub(crate) struct GatewayArgs {
     /// The configuration of the gateway [default: stayput.json, .mcp.json or mcp.json in the current folder]
     #[arg(long, short, value_name = "FILE", global = true, conflicts_with = "url")]
     pub(crate) config: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub(crate) struct SessionsArgs {
     #[command(subcommand)]
     pub(crate) what: Option<SessionsCommand>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: GatewayArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -124,5 +124,5 @@ pub(crate) struct CallArgs {
     #[arg(long, value_name = "KEY", value_parser = stdio::key)]
     pub(crate) session: Option<Key>,
     #[command(flatten)]
-    pub(crate) at: At,
+    pub(crate) at: GatewayArgs,
 }

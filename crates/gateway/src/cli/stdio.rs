@@ -8,7 +8,7 @@ use stayput_core::Key;
 use super::{StoreUrl, found};
 use crate::{
     app::reload::StartError,
-    config::command_server::{Commanded, Definition},
+    config::command_server::{CommandServer, Definition},
 };
 
 const EXAMPLES: &str = "\
@@ -68,7 +68,7 @@ impl Stdio {
         let definition = match (self.command.split_first(), &self.config) {
             (Some((command, args)), _) => {
                 let (name, inherit) = (self.server.as_deref(), &*self.env);
-                Definition::commanded(&Commanded { name, command, args, inherit }, folder)
+                Definition::commanded(&CommandServer { name, command, args, inherit }, folder)
             }
             (None, Some(file)) => read(file, folder)?,
             (None, None) => match found(folder) {

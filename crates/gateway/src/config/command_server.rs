@@ -30,7 +30,7 @@ pub(crate) struct Definition {
 }
 
 /// Server from the command line.
-pub(crate) struct Commanded<'a> {
+pub(crate) struct CommandServer<'a> {
     /// Name of the server. Defaults to the name of its program.
     pub(crate) name: Option<&'a str>,
     pub(crate) command: &'a str,
@@ -51,8 +51,8 @@ impl Definition {
     }
 
     /// Creates a definition with one server from the command line.
-    pub(crate) fn commanded(given: &Commanded<'_>, cwd: &Path) -> Self {
-        let Commanded { command, args, inherit, .. } = given;
+    pub(crate) fn commanded(given: &CommandServer<'_>, cwd: &Path) -> Self {
+        let CommandServer { command, args, inherit, .. } = given;
         let entry = json!({ "command": command, "args": args, "stayput": { "inherit": inherit } });
         let servers = json!({ given.name.map_or_else(|| plain(command), str::to_owned): entry });
         let text = json!({ "mcpServers": servers }).to_string();
@@ -150,8 +150,12 @@ mod tests {
     fn commanded(args: &[&str]) -> Definition {
         let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
         let inherit = ["API_KEY".to_owned()];
-        let given =
-            Commanded { name: None, command: "/opt/my tool.sh", args: &args, inherit: &inherit };
+        let given = CommandServer {
+            name: None,
+            command: "/opt/my tool.sh",
+            args: &args,
+            inherit: &inherit,
+        };
         let mut definition = Definition::commanded(&given, Path::new("/work/it"));
         let variables = [("PATH", "/its/bin"), ("API_KEY", "s3${x}"), ("OTHER", "no")];
         definition.variables =

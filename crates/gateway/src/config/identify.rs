@@ -9,18 +9,18 @@ use super::keys;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identify {
     /// Name sources: places of a request that can name its session.
-    pub(crate) carriers: Carriers,
+    pub(crate) carriers: NameSources,
     /// Hosts whose conversation ids are used.
     pub(crate) hints: Hints,
     /// Policy for calls without a session.
-    pub(crate) unidentified: Unidentified,
+    pub(crate) unidentified: UnidentifiedPolicy,
     /// Session tools that are listed with those of a server.
     pub(crate) session_tools: SessionTools,
 }
 
 /// Name sources: places of a request that can name its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Carriers {
+pub(crate) struct NameSources {
     /// Argument of a tool.
     pub(crate) argument: bool,
     /// `_meta["dev.stayput/session"]`.
@@ -37,7 +37,7 @@ pub(crate) struct Carriers {
     pub(crate) also: Vec<CustomSource>,
 }
 
-impl Default for Carriers {
+impl Default for NameSources {
     fn default() -> Self {
         Self {
             argument: true,
@@ -63,7 +63,7 @@ impl Default for Hints {
 
 /// Policy for a call without a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Unidentified {
+pub(crate) enum UnidentifiedPolicy {
     /// The call is not run. Its answer offers a handle to repeat it with.
     #[default]
     Offer,
@@ -87,11 +87,11 @@ pub(crate) enum SessionTools {
     Off,
 }
 
-const UNIDENTIFIED: [(&str, Unidentified); 4] = [
-    ("offer", Unidentified::Offer),
-    ("mint", Unidentified::Mint),
-    ("owner", Unidentified::Owner),
-    ("refuse", Unidentified::Refuse),
+const UNIDENTIFIED: [(&str, UnidentifiedPolicy); 4] = [
+    ("offer", UnidentifiedPolicy::Offer),
+    ("mint", UnidentifiedPolicy::Mint),
+    ("owner", UnidentifiedPolicy::Owner),
+    ("refuse", UnidentifiedPolicy::Refuse),
 ];
 
 const SESSION_TOOLS: [(&str, SessionTools); 3] =
@@ -110,11 +110,11 @@ impl Identify {
     }
 }
 
-fn carriers(spot: &ConfigValue<'_>) -> ReadResult<Carriers> {
+fn carriers(spot: &ConfigValue<'_>) -> ReadResult<NameSources> {
     let table = spot.object_with_keys(keys::IDENTIFY)?;
-    let own = Carriers::default();
+    let own = NameSources::default();
     let on = |name, own| Ok(table.read(name, ConfigValue::boolean)?.unwrap_or(own));
-    Ok(Carriers {
+    Ok(NameSources {
         argument: on("argument", own.argument)?,
         meta: on("meta", own.meta)?,
         header: on("header", own.header)?,

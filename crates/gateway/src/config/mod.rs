@@ -35,7 +35,7 @@ pub(crate) use self::identify::Hints;
 use self::settings::Settings;
 pub(crate) use self::{
     auth::{Auth, JwtRules},
-    identify::{Identify, SessionTools, Unidentified},
+    identify::{Identify, SessionTools, UnidentifiedPolicy},
     settings::{Limits, address},
     tls::Tls,
 };

@@ -11,15 +11,15 @@ use crate::connections::{connection::Connection, event_stream::EventStream};
 
 /// Link that a message came over.
 #[derive(Clone, Copy)]
-pub(crate) struct Over<'a> {
+pub(crate) struct SourceLink<'a> {
     pub(crate) key: &'a LinkKey,
-    /// Pool entry of the link, see [`PooledLink::slot`].
+    /// Pool entry of the link, see [`PooledLink::entry_id`].
     pub(crate) place: u64,
     /// Whether several clients may use the link.
     pub(crate) shared: bool,
 }
 
-impl<'a> Over<'a> {
+impl<'a> SourceLink<'a> {
     pub(crate) fn link(link: &'a PooledLink) -> Self {
         Self { key: link.key(), place: link.entry_id(), shared: link.is_shared() }
     }
@@ -48,21 +48,21 @@ pub(crate) fn new_stream(
 }
 
 /// Delivers a notification or request of a server, if it is for this client. Returns the id of a request.
-pub(crate) fn say(
+pub(crate) fn deliver(
     connection: &Connection,
-    over: Over<'_>,
+    source: SourceLink<'_>,
     stream: &EventStream,
     incoming: Incoming,
 ) -> Option<u64> {
     match incoming {
         Incoming::Notification(text) => {
-            if let Some(text) = passed(connection, over, text) {
+            if let Some(text) = passed(connection, source, text) {
                 stream.push(text);
             }
         }
         Incoming::Request(asked) => {
             let text = asked.text().clone();
-            let number = connection.ask(over.key, asked)?;
+            let number = connection.ask(source.key, asked)?;
             stream.push(numbered(text, number));
             return Some(number);
         }
@@ -72,14 +72,14 @@ pub(crate) fn say(
 }
 
 /// Returns a notification as the client gets it; `None` if it is not for this client.
-fn passed(connection: &Connection, over: Over<'_>, text: Bytes) -> Option<Bytes> {
+fn passed(connection: &Connection, source: SourceLink<'_>, text: Bytes) -> Option<Bytes> {
     let Ok(message) = Message::parse(&text) else { return Some(text) };
     match message.method() {
-        Some("notifications/cancelled") => withdrawn(connection, over.key, &message),
+        Some("notifications/cancelled") => withdrawn(connection, source.key, &message),
         // All clients that share a link get the same notifications, whichever of them subscribed.
-        Some("notifications/resources/updated") if over.shared => {
+        Some("notifications/resources/updated") if source.shared => {
             let uri = message.params()?.find(&["uri"])?.text()?;
-            connection.is_subscribed(over.place, &uri).then(|| text.clone())
+            connection.is_subscribed(source.place, &uri).then(|| text.clone())
         }
         _ => Some(text),
     }

@@ -43,7 +43,7 @@ pub(crate) struct EventStream {
 #[derive(Default)]
 struct State {
     /// Messages with their numbers, which begin with 1.
-    events: VecDeque<Said>,
+    events: VecDeque<QueuedEvent>,
     bytes: usize,
     last: u64,
     ended: bool,
@@ -64,7 +64,7 @@ struct State {
 }
 
 /// One message, and the action that runs after it was read.
-struct Said {
+struct QueuedEvent {
     number: u64,
     text: Bytes,
     then: Option<AfterWrite>,
@@ -74,7 +74,7 @@ impl State {
     /// Returns the first message after this number. A read-once stream removes it.
     fn after(&mut self, number: u64) -> Option<(u64, Bytes, Option<AfterWrite>)> {
         if self.once {
-            let Said { number, text, then } = self.events.pop_front()?;
+            let QueuedEvent { number, text, then } = self.events.pop_front()?;
             self.bytes -= text.len();
             return Some((number, text, then));
         }
@@ -116,7 +116,7 @@ impl EventStream {
         state.last += 1;
         state.bytes += text.len();
         let number = state.last;
-        state.events.push_back(Said { number, text, then });
+        state.events.push_back(QueuedEvent { number, text, then });
         while !state.once && state.bytes > MAX_BUFFERED_BYTES && state.events.len() > 1 {
             if let Some(old) = state.events.pop_front() {
                 state.bytes -= old.text.len();
@@ -213,17 +213,17 @@ impl EventStream {
 
     /// Reads the messages after the event with this number.
     pub(crate) fn read_after(self: &Arc<Self>, after: u64, ids: &EventIds) -> StreamReader {
-        self.read(after, Manner::Numbered { ids: ids.clone(), primed: false })
+        self.read(after, EventFormat::Numbered { ids: ids.clone(), primed: false })
     }
 
     /// Reads all messages in the 2024-11-05 format: the first event holds the address to post to.
     pub(crate) fn read_all(self: &Arc<Self>, endpoint: String) -> StreamReader {
-        self.read(0, Manner::Named { endpoint: Some(endpoint) })
+        self.read(0, EventFormat::Named { endpoint: Some(endpoint) })
     }
 
     /// Reads all messages, one per line.
     pub(crate) fn read_lines(self: &Arc<Self>) -> StreamReader {
-        self.read(0, Manner::Lines)
+        self.read(0, EventFormat::Lines)
     }
 
     /// Replaces the session that the reader keeps in use, if it keeps one.
@@ -235,14 +235,14 @@ impl EventStream {
         drop(before);
     }
 
-    fn read(self: &Arc<Self>, after: u64, manner: Manner) -> StreamReader {
+    fn read(self: &Arc<Self>, after: u64, format: EventFormat) -> StreamReader {
         let mut state = self.state();
         state.reader += 1;
         state.reading = true;
         let reader = state.reader;
         // Wakes the previous reader, which ends now.
         wake(state);
-        StreamReader { stream: self.clone(), manner, reader, after, timer: None }
+        StreamReader { stream: self.clone(), format, reader, after, timer: None }
     }
 }
 
@@ -263,14 +263,14 @@ impl fmt::Debug for EventStream {
 /// Body of a streamed answer.
 pub(crate) struct StreamReader {
     stream: Arc<EventStream>,
-    manner: Manner,
+    format: EventFormat,
     reader: u64,
     after: u64,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 /// Output format of events.
-enum Manner {
+enum EventFormat {
     /// SSE with event ids for a resume. The first id is sent before any message.
     Numbered { ids: EventIds, primed: bool },
     /// SSE with event names, as in 2024-11-05.
@@ -279,7 +279,7 @@ enum Manner {
     Lines,
 }
 
-impl Manner {
+impl EventFormat {
     /// First event of the stream.
     fn opening(&mut self, topic: Option<&Topic>, after: u64) -> Option<sse::Event> {
         match self {
@@ -323,7 +323,7 @@ impl StreamReader {
     /// Returns the next bytes to write; `None` at the end.
     pub(crate) fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let topic = self.stream.topic.as_ref();
-        if let Some(opening) = self.manner.opening(topic, self.after) {
+        if let Some(opening) = self.format.opening(topic, self.after) {
             return Poll::Ready(Some(opening.encode().into()));
         }
         let mut state = self.stream.state();
@@ -337,7 +337,7 @@ impl StreamReader {
                 then();
             }
             self.after = number;
-            return Poll::Ready(self.manner.written(topic, number, text));
+            return Poll::Ready(self.format.written(topic, number, text));
         }
         if state.ended {
             return Poll::Ready(None);

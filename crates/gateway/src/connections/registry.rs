@@ -25,58 +25,61 @@ const OF_SESSION: usize = 64;
 
 /// Connections in memory. The store may hold more.
 #[derive(Default)]
-pub(crate) struct Connections(RwLock<HashSet<Known, FxBuildHasher>>);
+pub(crate) struct Connections(RwLock<HashSet<ConnectionEntry, FxBuildHasher>>);
 
 /// Set entry that is found by the hash of the connection's name. The hash is stored only in the connection, which a
 /// lookup reads anyway. This keeps the table small enough for the cache, even with very many connections.
-struct Known(Arc<Connection>);
+struct ConnectionEntry(Arc<Connection>);
 
-impl Borrow<HandleHash> for Known {
+impl Borrow<HandleHash> for ConnectionEntry {
     fn borrow(&self) -> &HandleHash {
         self.0.name_hash()
     }
 }
 
-impl Hash for Known {
+impl Hash for ConnectionEntry {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.name_hash().hash(state);
     }
 }
 
-impl PartialEq for Known {
+impl PartialEq for ConnectionEntry {
     fn eq(&self, other: &Self) -> bool {
         self.0.name_hash() == other.0.name_hash()
     }
 }
 
-impl Eq for Known {}
+impl Eq for ConnectionEntry {}
 
 impl Connections {
     pub(crate) fn get(&self, hash: &HandleHash) -> Option<ConnectionGuard> {
-        let found = self.read().get(hash).map(|Known(known)| ConnectionGuard::new(known))?;
+        let found =
+            self.read().get(hash).map(|ConnectionEntry(known)| ConnectionGuard::new(known))?;
         found.note_use();
         Some(found)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashSet<Known, FxBuildHasher>> {
+    fn read(&self) -> RwLockReadGuard<'_, HashSet<ConnectionEntry, FxBuildHasher>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashSet<Known, FxBuildHasher>> {
+    fn write(&self) -> RwLockWriteGuard<'_, HashSet<ConnectionEntry, FxBuildHasher>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn insert(&self, connection: Arc<Connection>) {
-        self.write().replace(Known(connection));
+        self.write().replace(ConnectionEntry(connection));
     }
 
     pub(crate) fn restore(&self, connection: Arc<Connection>) -> ConnectionGuard {
         let mut all = self.write();
         // Two requests may restore the connection at the same time; both use the first one.
-        let first = all.get(connection.name_hash()).map(|Known(first)| ConnectionGuard::new(first));
+        let first = all
+            .get(connection.name_hash())
+            .map(|ConnectionEntry(first)| ConnectionGuard::new(first));
         let known = first.unwrap_or_else(|| {
             let guard = ConnectionGuard::new(&connection);
-            all.insert(Known(connection));
+            all.insert(ConnectionEntry(connection));
             guard
         });
         known.note_use();
@@ -86,22 +89,28 @@ impl Connections {
     /// Returns the connections whose use the store should record now.
     pub(crate) fn due(&self, now: Instant) -> Vec<HandleHash> {
         let all = self.read();
-        all.iter().filter(|Known(it)| it.is_due(now)).map(|Known(it)| *it.name_hash()).collect()
+        all.iter()
+            .filter(|ConnectionEntry(it)| it.is_due(now))
+            .map(|ConnectionEntry(it)| *it.name_hash())
+            .collect()
     }
 
     /// Marks the use of these connections as recorded in the store.
     pub(crate) fn noted(&self, names: &[HandleHash], now: Instant) {
         let all = self.read();
-        names.iter().filter_map(|name| all.get(name)).for_each(|Known(it)| it.set_noted(now));
+        names
+            .iter()
+            .filter_map(|name| all.get(name))
+            .for_each(|ConnectionEntry(it)| it.set_noted(now));
     }
 
     /// Replaces the connection with this name, and closes the previous one.
     pub(crate) fn replace(&self, connection: Arc<Connection>) -> ConnectionGuard {
         let (guard, before) = {
             let mut all = self.write();
-            (ConnectionGuard::new(&connection), all.replace(Known(connection)))
+            (ConnectionGuard::new(&connection), all.replace(ConnectionEntry(connection)))
         };
-        if let Some(Known(before)) = before {
+        if let Some(ConnectionEntry(before)) = before {
             before.fall_silent();
             before.close();
         }
@@ -127,8 +136,8 @@ impl Connections {
     /// Returns the server of a session, if a connection to it is in memory.
     pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
         let all = self.read();
-        let found = all.iter().find(|Known(it)| it.session == session);
-        found.map(|Known(it)| it.target.label().into())
+        let found = all.iter().find(|ConnectionEntry(it)| it.session == session);
+        found.map(|ConnectionEntry(it)| it.target.label().into())
     }
 
     /// Removes unused connections of sessions that `held` does not accept.
@@ -154,8 +163,8 @@ impl Connections {
 
     /// Removes connections and closes them.
     fn forget(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
-        let gone: Vec<_> = self.write().extract_if(|Known(it)| which(it)).collect();
-        for Known(connection) in gone {
+        let gone: Vec<_> = self.write().extract_if(|ConnectionEntry(it)| which(it)).collect();
+        for ConnectionEntry(connection) in gone {
             connection.close();
         }
     }
@@ -169,8 +178,8 @@ impl Connections {
     ) {
         let streams: Vec<_> = {
             let all = self.read();
-            let own = all.iter().filter(|Known(it)| it.target == *target);
-            own.filter_map(|Known(it)| it.listen_stream_of(&which)).collect()
+            let own = all.iter().filter(|ConnectionEntry(it)| it.target == *target);
+            own.filter_map(|ConnectionEntry(it)| it.listen_stream_of(&which)).collect()
         };
         for stream in streams {
             stream.push(Bytes::from_static(text.as_bytes()));
@@ -183,14 +192,14 @@ impl Connections {
         let concerned = known.iter().filter(|it| it.target.has(server));
         for connection in concerned.filter(|it| it.sessions().contains(&session)) {
             let Some(listen_stream) = connection.listen_stream() else { continue };
-            let level = connection.wishes().level();
+            let level = connection.preferences().level();
             beside.messages(level.as_deref()).for_each(|text| listen_stream.push(text));
         }
     }
 
     /// Returns all connections in memory.
     pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
-        self.read().iter().map(|Known(it)| it.clone()).collect()
+        self.read().iter().map(|ConnectionEntry(it)| it.clone()).collect()
     }
 
     /// Whether a call of any connection is in flight.

@@ -70,7 +70,7 @@ async fn succeed(
     };
     let led = connection.succeed(over.id, session.id());
     if led == session.id() {
-        lead(app, context, &session).await?;
+        set_default_session(app, context, &session).await?;
         return Ok(FoundSession::kept(session));
     }
     // Another request was faster. A session with a key may be in use elsewhere, so only one without a key is ended.
@@ -90,14 +90,14 @@ pub(super) fn noted(context: &RequestContext<'_>, session: &Session) {
 }
 
 /// Makes a session the default session of the connection, and stores that.
-pub(crate) async fn lead(
+pub(crate) async fn set_default_session(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
     session: &Session,
 ) -> Result<(), SessionOpenError> {
     let Some(connection) = context.connection else { return Ok(()) };
     app.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
-    connection.lead(session.id());
+    connection.set_default_session(session.id());
     // An open stream keeps the current default session from going idle, not the previous one.
     if let Some(stream) = connection.listen_stream()
         && let Ok(session) = app.sessions.find_by_id(&connection.owner, session.id()).await

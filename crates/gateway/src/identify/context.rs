@@ -13,7 +13,7 @@ use crate::{
     connections::connection::Connection,
     observe::call_record::CallStart,
     reply::{self, ReplyText, RequestRef},
-    state::{AppState, identify_rules::Front},
+    state::{AppState, identify_rules::ConnectionKind},
 };
 
 /// Context of a request. It is built once, after authentication and routing, and every later step reads it.
@@ -83,11 +83,11 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Kind of client that sent the request.
-    pub(crate) fn front(&self) -> Front {
+    pub(crate) fn front(&self) -> ConnectionKind {
         match self.connection {
-            None => Front::Modern,
-            Some(connection) if connection.stdio => Front::Stdio,
-            Some(_) => Front::Legacy,
+            None => ConnectionKind::Modern,
+            Some(connection) if connection.stdio => ConnectionKind::Stdio,
+            Some(_) => ConnectionKind::Legacy,
         }
     }
 

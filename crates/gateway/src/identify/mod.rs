@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 use stayput_core::{ActiveSession, Handle, Name, Origin};
 use stayput_identify::{MetaMembers, read_hints};
-pub(crate) use stayput_identify::{RequestEdit, add_handle as give};
+pub(crate) use stayput_identify::{RequestEdit, add_handle};
 
 pub(crate) use self::{
-    connection::lead, context::RequestContext, ephemeral::EphemeralSession, open::keyed,
-    refusal::Refusal,
+    connection::set_default_session, context::RequestContext, ephemeral::EphemeralSession,
+    open::keyed, refusal::Refusal,
 };
 use crate::state::AppState;
 

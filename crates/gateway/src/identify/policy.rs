@@ -11,7 +11,7 @@ use super::{
     open::{self, keyed},
     refusal::Refusal,
 };
-use crate::{config::Unidentified, reply, state::AppState};
+use crate::{config::UnidentifiedPolicy, reply, state::AppState};
 
 /// Idle limit of an ephemeral session, in case it is not ended with its call.
 const FLEETING: Duration = Duration::from_secs(2 * 60);
@@ -26,11 +26,11 @@ pub(super) async fn apply(
     // Only a tool call has an argument that can return the handle.
     let tool = context.asked().method == "tools/call";
     let done = match policy {
-        Unidentified::Offer if tool => offer(app, context).await,
-        Unidentified::Mint if tool => mint(app, context).await,
-        Unidentified::Offer | Unidentified::Mint => fleeting(app, context).await,
-        Unidentified::Owner => of_owner(app, context).await,
-        Unidentified::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
+        UnidentifiedPolicy::Offer if tool => offer(app, context).await,
+        UnidentifiedPolicy::Mint if tool => mint(app, context).await,
+        UnidentifiedPolicy::Offer | UnidentifiedPolicy::Mint => fleeting(app, context).await,
+        UnidentifiedPolicy::Owner => of_owner(app, context).await,
+        UnidentifiedPolicy::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
     };
     match done {
         Ok(SessionChoice::Session { session, origin, given, fleeting, .. }) => {

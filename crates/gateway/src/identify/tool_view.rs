@@ -9,7 +9,7 @@ use stayput_upstream::{Isolation, Profile, Server};
 use crate::{
     catalog::tool_view::ToolView,
     identify::RequestContext,
-    state::{AppState, identify_rules::Front, roster::Roster},
+    state::{AppState, identify_rules::ConnectionKind, roster::Roster},
 };
 
 impl AppState {
@@ -34,8 +34,8 @@ impl AppState {
             return HandlePlace::Argument(argument);
         }
         match context.front() {
-            Front::Modern => HandlePlace::Meta,
-            Front::Legacy | Front::Stdio => {
+            ConnectionKind::Modern => HandlePlace::Meta,
+            ConnectionKind::Legacy | ConnectionKind::Stdio => {
                 let prefixed = tool_view.is_some_and(|view| view.prefixed);
                 HandlePlace::SwitchTool(SessionTool::Switch.name(prefixed))
             }

@@ -28,30 +28,30 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Hands accepted sockets to the workers, up to the limit.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    inside: Arc<Inside>,
+    inside: Arc<SocketCount>,
     turned_away: Arc<Semaphore>,
 }
 
 /// Counter of the open sockets.
 #[derive(Debug, Default)]
-struct Inside {
+struct SocketCount {
     count: AtomicUsize,
     /// Signalled when a socket is closed.
     left: Notify,
 }
 
 /// Counts one open socket until it is dropped.
-struct Place(Arc<Inside>);
+struct SocketGuard(Arc<SocketCount>);
 
-impl Inside {
+impl SocketCount {
     /// Counts a socket, if fewer than `places` are open.
-    fn take(self: &Arc<Self>, places: usize) -> Option<Place> {
-        let place = Place(self.clone());
+    fn take(self: &Arc<Self>, places: usize) -> Option<SocketGuard> {
+        let place = SocketGuard(self.clone());
         (self.count.fetch_add(1, Ordering::AcqRel) < places).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketGuard {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Ordering::AcqRel);
         self.0.left.notify_one();

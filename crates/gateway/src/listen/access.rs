@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 use crate::{
     auth::Principal,
-    reply::{Access, Guarded, Reply},
+    reply::{Access, GuardedStream, Reply},
     state::{AppState, snapshot::CurrentSnapshot},
 };
 
@@ -47,7 +47,7 @@ pub(crate) fn guard(
     let server = match response.body() {
         Reply::Stream(events) => events.server(),
         Reply::Call(call) => call.server(),
-        Reply::Whole(..) | Reply::Guarded(_) => return response,
+        Reply::Whole(..) | Reply::GuardedStream(_) => return response,
     };
     if principal.is_local() {
         return response;
@@ -62,7 +62,9 @@ pub(crate) fn guard(
         timer: None,
         lost: false,
     };
-    response.map(|stream| Reply::Guarded(Box::new(Guarded { stream, access: Box::new(access) })))
+    response.map(|stream| {
+        Reply::GuardedStream(Box::new(GuardedStream { stream, access: Box::new(access) }))
+    })
 }
 
 impl Access for StreamAccess {

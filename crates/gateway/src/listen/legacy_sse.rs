@@ -24,7 +24,7 @@ use crate::{
     identify::RequestContext,
     listen::{
         batch,
-        router::{Step, What, nowhere, only, server},
+        router::{BodyKind, Step, method_not_allowed, path_not_found, server},
     },
     messages::notifications::handle_message,
     reply::{self, Reply, accept::accepts},
@@ -39,12 +39,12 @@ const MESSAGES: &str = "/messages";
 const SESSION: &str = "session";
 
 /// Path of this transport, with the name of the server.
-pub(super) enum At {
+pub(super) enum LegacyPath {
     Stream(String),
     Messages(String),
 }
 
-impl At {
+impl LegacyPath {
     /// Parses a path; `None` if it does not belong to this transport.
     pub(super) fn of(path: &str) -> Option<Self> {
         let rest = path.strip_prefix("/sse/")?;
@@ -56,26 +56,31 @@ impl At {
 }
 
 /// Routes a request of this transport.
-pub(super) fn enter(app: &Arc<AppState>, (at, principal): (At, Principal), head: &Parts) -> Step {
-    let (At::Stream(name) | At::Messages(name)) = &at;
+pub(super) fn enter(
+    app: &Arc<AppState>,
+    (at, principal): (LegacyPath, Principal),
+    head: &Parts,
+) -> Step {
+    let (LegacyPath::Stream(name) | LegacyPath::Messages(name)) = &at;
     let removed = || app.removed.get(name).map(|name| Target::Server(name.as_str().into()));
     // A client of a removed server may still post, to learn that the server is gone. New streams are refused.
-    let posts = matches!(at, At::Messages(_));
+    let posts = matches!(at, LegacyPath::Messages(_));
     let target = server(app, name).or_else(|| removed().filter(|_| posts));
-    let Some(target) = target else { return nowhere(app).into() };
+    let Some(target) = target else { return path_not_found(app).into() };
     match (&at, &head.method) {
-        (At::Stream(_), &Method::GET) => open(app, (target, principal), head).into(),
-        (At::Stream(_), _) => only("GET").into(),
-        (At::Messages(_), &Method::POST) => match caller(app, (&target, &principal.owner), head) {
-            Some(caller) => What::LegacyClient(caller).into(),
-            None => {
-                let sentence =
-                    "Session not found: its stream has ended, or never was; open a new one by GET";
-                let code = Code::INVALID_REQUEST;
-                reply::refusal(StatusCode::NOT_FOUND, None, code, sentence).into()
+        (LegacyPath::Stream(_), &Method::GET) => open(app, (target, principal), head).into(),
+        (LegacyPath::Stream(_), _) => method_not_allowed("GET").into(),
+        (LegacyPath::Messages(_), &Method::POST) => {
+            match caller(app, (&target, &principal.owner), head) {
+                Some(caller) => BodyKind::LegacyClient(caller).into(),
+                None => {
+                    let sentence = "Session not found: its stream has ended, or never was; open a new one by GET";
+                    let code = Code::INVALID_REQUEST;
+                    reply::refusal(StatusCode::NOT_FOUND, None, code, sentence).into()
+                }
             }
-        },
-        (At::Messages(_), _) => only("POST").into(),
+        }
+        (LegacyPath::Messages(_), _) => method_not_allowed("POST").into(),
     }
 }
 
@@ -218,7 +223,7 @@ impl LegacyClient {
         }
         let is_request = matches!(message.kind(), MessageKind::Request { .. });
         if is_request && message.method() == Some("initialize") {
-            return self.greet(&context).await;
+            return self.initialize(&context).await;
         }
         let Some(connection) = self.connection() else {
             if is_request {
@@ -243,8 +248,8 @@ impl LegacyClient {
     }
 
     /// Answers `initialize` with a connection and a session that live as long as the stream.
-    async fn greet(&self, context: &RequestContext<'_>) {
-        if !self.may_greet() {
+    async fn initialize(&self, context: &RequestContext<'_>) {
+        if !self.may_initialize() {
             let sentence = "`initialize` was sent before; open a new stream to begin anew";
             return self.say(context.error(Code::INVALID_REQUEST, sentence).text).await;
         }
@@ -264,7 +269,7 @@ impl LegacyClient {
         self.say(initialized.answer).await;
     }
 
-    fn may_greet(&self) -> bool {
+    fn may_initialize(&self) -> bool {
         let mut progress = self.progress();
         let may = matches!(*progress, Progress::Called);
         if may {
@@ -305,8 +310,8 @@ impl LegacyClient {
         drop(kept);
         if let Err(error) = app.disconnect(&self.principal.owner, &name).await {
             // The record in the store expires by itself; what runs in this process ends now.
-            app.log
-                .warn(&format!("the end of session {} was not kept: {error}", connection.session));
+            let session = connection.session;
+            tracing::warn!(%session, "the end of session {session} was not kept: {error}");
             app.connections.forget_session(connection.session);
             let _ = app.links.end(connection.session).await;
         }

@@ -6,7 +6,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::{io::Interest, net::UnixStream, sync::watch};
 
 use crate::{
-    listen::{http, router::Whence},
+    listen::{http, router::RequestPeer},
     state::AppState,
 };
 
@@ -28,5 +28,5 @@ pub(super) async fn serve(
     let stop = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    http::serve(app, (stream, Whence::Here), stop).await;
+    http::serve(app, (stream, RequestPeer::LocalSocket), stop).await;
 }

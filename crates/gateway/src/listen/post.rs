@@ -14,14 +14,14 @@ use crate::{
     identify::{RequestContext, cookie, header_names},
     listen::{
         batch,
-        router::{At, named},
+        router::{RequestTarget, named},
     },
     messages::notifications::handle_message,
     reply::{self, Reply, ReplyText, accept::accepts},
     route::{
         self,
         admission::admit,
-        initialize::{self, Greeted},
+        initialize::{self, InitializeOutcome},
     },
     state::AppState,
 };
@@ -29,7 +29,7 @@ use crate::{
 /// Answers the body of a POST.
 pub(super) async fn take(
     app: &Arc<AppState>,
-    at: &At,
+    at: &RequestTarget,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
@@ -86,7 +86,7 @@ fn take_unrequested(message: &Message<'_>) -> Response<Reply> {
 /// Builds the context of a message.
 fn context<'a>(
     app: &'a Arc<AppState>,
-    at: &'a At,
+    at: &'a RequestTarget,
     headers: &'a HeaderMap,
     message: &'a Message<'a>,
 ) -> RequestContext<'a> {
@@ -98,7 +98,10 @@ fn context<'a>(
     }
 }
 
-fn greeted(app: &AppState, Greeted { answer, name, later }: Greeted) -> Response<Reply> {
+fn greeted(
+    app: &AppState,
+    InitializeOutcome { answer, name, later }: InitializeOutcome,
+) -> Response<Reply> {
     let mut response = reply::message(answer);
     if let Some(status) = later {
         *response.status_mut() = status;
@@ -150,7 +153,7 @@ fn too_fast(context: &RequestContext<'_>, wait: Duration) -> ReplyText {
 /// Answers a batch (2025-03-26): all answers come in one response.
 async fn take_batch(
     app: &Arc<AppState>,
-    at: &At,
+    at: &RequestTarget,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {

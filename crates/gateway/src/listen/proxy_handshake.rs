@@ -9,7 +9,7 @@ pub(crate) const FORM: u32 = 1;
 
 /// First line of `stayput stdio`. It holds secrets, so it is never logged.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct ProxyHello {
+pub(crate) struct HandshakeRequest {
     /// Protocol version: [`FORM`].
     pub(crate) stayput: u32,
     /// Version of the program.
@@ -27,7 +27,7 @@ pub(crate) struct ProxyHello {
 
 /// First line of the holder.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Welcome {
+pub(crate) struct HandshakeReply {
     /// Protocol version: [`FORM`].
     pub(crate) stayput: u32,
     /// The connection is known from before, and continues.
@@ -41,7 +41,7 @@ pub(crate) struct Welcome {
     pub(crate) refused: Option<String>,
 }
 
-impl Welcome {
+impl HandshakeReply {
     pub(crate) fn refusing(sentence: String) -> Self {
         Self { stayput: FORM, known: false, lasting: false, refused: Some(sentence) }
     }

@@ -27,19 +27,19 @@ use crate::{
 
 /// Origin of a request, which decides how it is authenticated.
 #[derive(Clone, Copy)]
-pub(super) enum Whence {
+pub(super) enum RequestPeer {
     /// TCP connection from this address. The request has to carry the credential.
     Address(IpAddr),
     /// Unix socket in the data folder. The operating system has checked the peer: it is the user who runs the
     /// gateway.
-    Here,
+    LocalSocket,
 }
 
 /// Result of routing a request by its head.
 pub(super) enum Step {
     Answer(Box<Response<Reply>>),
     /// The body has to be read before the request can be answered.
-    Body(Wants),
+    Body(BodyHandler),
 }
 
 impl From<Response<Reply>> for Step {
@@ -48,27 +48,27 @@ impl From<Response<Reply>> for Step {
     }
 }
 
-impl From<What> for Step {
-    fn from(what: What) -> Self {
-        Self::Body(Wants { own: None, what })
+impl From<BodyKind> for Step {
+    fn from(kind: BodyKind) -> Self {
+        Self::Body(BodyHandler { own: None, kind })
     }
 }
 
 /// Receiver of the body of a request.
-pub(super) struct Wants {
+pub(super) struct BodyHandler {
     /// Application state as this client sees it, if it differs from the shared one.
     own: Option<Arc<AppState>>,
-    what: What,
+    kind: BodyKind,
 }
 
-pub(super) enum What {
+pub(super) enum BodyKind {
     /// Message for the target of a path.
-    Post(At),
+    Post(RequestTarget),
     /// Message of a client of the 2024-11-05 transport.
     LegacyClient(Arc<LegacyClient>),
 }
 
-impl Wants {
+impl BodyHandler {
     /// Answers a request whose body was read to its end.
     pub(super) async fn take(
         self,
@@ -77,13 +77,13 @@ impl Wants {
         body: Bytes,
     ) -> Response<Reply> {
         let app = self.own.as_ref().unwrap_or(app);
-        let response = match self.what {
-            What::Post(at) => {
+        let response = match self.kind {
+            BodyKind::Post(at) => {
                 let response = post::take(app, &at, headers, &body).await;
                 access::guard(app, &at.principal, response)
             }
             // Boxed because it is rare: without the box, the future of every request would be as large as this one.
-            What::LegacyClient(caller) => Box::pin(legacy_sse::take(app, caller, body)).await,
+            BodyKind::LegacyClient(caller) => Box::pin(legacy_sse::take(app, caller, body)).await,
         };
         count_refusal(app, response.status());
         response
@@ -91,11 +91,11 @@ impl Wants {
 }
 
 /// Routes a request by its head.
-pub(super) async fn enter(app: &Arc<AppState>, whence: Whence, head: &Parts) -> Step {
+pub(super) async fn enter(app: &Arc<AppState>, peer: RequestPeer, head: &Parts) -> Step {
     if let Some(health) = health(app, head.uri.path()) {
         return health.into();
     }
-    let step = let_in(app, whence, head).await;
+    let step = authenticate_and_route(app, peer, head).await;
     if let Step::Answer(response) = &step {
         count_refusal(app, response.status());
     }
@@ -116,10 +116,10 @@ fn health(app: &AppState, path: &str) -> Option<Response<Reply>> {
 }
 
 /// Authenticates a request and routes it to its target. A request without a body is answered here.
-async fn let_in(app: &Arc<AppState>, whence: Whence, head: &Parts) -> Step {
+async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &Parts) -> Step {
     let path = head.uri.path();
-    let principal = match whence {
-        Whence::Address(from) => {
+    let principal = match peer {
+        RequestPeer::Address(from) => {
             if let Some(answer) = foreign(&app.rules, head).or_else(|| well_known::of(app, path)) {
                 return answer.into();
             }
@@ -128,7 +128,7 @@ async fn let_in(app: &Arc<AppState>, whence: Whence, head: &Parts) -> Step {
                 Err(refusal) => return refusal.into(),
             }
         }
-        Whence::Here => Principal::local(),
+        RequestPeer::LocalSocket => Principal::local(),
     };
     if admin::has(path) {
         let answer = admin::answer(app, &principal, &head.method, &head.uri);
@@ -136,8 +136,8 @@ async fn let_in(app: &Arc<AppState>, whence: Whence, head: &Parts) -> Step {
     }
     let own = app.seen_by(&principal);
     let seen = own.as_ref().unwrap_or(app);
-    match inside(seen, &principal, head).await {
-        Step::Body(wants) => Step::Body(Wants { own, ..wants }),
+    match route_authenticated(seen, &principal, head).await {
+        Step::Body(wants) => Step::Body(BodyHandler { own, ..wants }),
         Step::Answer(answer) => access::guard(seen, &principal, *answer).into(),
     }
 }
@@ -159,7 +159,7 @@ async fn authenticate(
 }
 
 /// Routes an authenticated request.
-async fn inside(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Step {
+async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Step {
     let Parts { method, uri, headers, .. } = head;
     let path = uri.path();
     if path == "/metrics" {
@@ -168,7 +168,7 @@ async fn inside(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Ste
     if app.health.is_stopping() {
         return reply::unavailable("the gateway is stopping; try again in a moment").into();
     }
-    if let Some(at) = legacy_sse::At::of(path) {
+    if let Some(at) = legacy_sse::LegacyPath::of(path) {
         return legacy_sse::enter(app, (at, principal.clone()), head);
     }
     let SplitPath { path, key, .. } = match split(app, path) {
@@ -181,20 +181,20 @@ async fn inside(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Ste
     let (target, was) = match (target(app, path), removed(app, path)) {
         (Some(target), _) => (target, false),
         (None, Some(target)) => (target, true),
-        (None, None) => return nowhere(app).into(),
+        (None, None) => return path_not_found(app).into(),
     };
-    let at = At { target, key, principal: principal.clone() };
+    let at = RequestTarget { target, key, principal: principal.clone() };
     // A client that was never connected to a removed server gets the same answer as for a server that never existed.
     if was && Box::pin(named(app, &at, headers)).await.is_err() {
-        return nowhere(app).into();
+        return path_not_found(app).into();
     }
     match *method {
-        Method::POST => What::Post(at).into(),
+        Method::POST => BodyKind::Post(at).into(),
         // Modern clients only use POST.
-        _ if era::is_modern(headers) => only("POST").into(),
+        _ if era::is_modern(headers) => method_not_allowed("POST").into(),
         Method::GET => Box::pin(get(app, &at, headers)).await.into(),
         Method::DELETE => Box::pin(delete(app, &at, headers)).await.into(),
-        _ => only("GET, POST, DELETE").into(),
+        _ => method_not_allowed("GET, POST, DELETE").into(),
     }
 }
 
@@ -205,7 +205,7 @@ pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Resp
 }
 
 /// Refuses a request whose body could not be read.
-pub(super) fn unread(app: &AppState, why: &BodyError, limit: usize) -> Response<Reply> {
+pub(super) fn body_refusal(app: &AppState, why: &BodyError, limit: usize) -> Response<Reply> {
     let (status, sentence) = match why {
         BodyError::TooLarge => {
             let sentence = format!("the body has more than {limit} bytes, which is `limits.body`");
@@ -229,7 +229,7 @@ pub(super) fn unread(app: &AppState, why: &BodyError, limit: usize) -> Response<
 }
 
 /// Answers that the path does not exist.
-pub(super) fn nowhere(app: &AppState) -> Response<Reply> {
+pub(super) fn path_not_found(app: &AppState) -> Response<Reply> {
     let known: Vec<_> = app.servers.keys().map(|name| format!("/mcp/{name}")).collect();
     let sentence = match known.is_empty() {
         true => "there is nothing here, and no server is configured".to_owned(),
@@ -242,14 +242,14 @@ pub(super) fn nowhere(app: &AppState) -> Response<Reply> {
 }
 
 /// Refuses a method that is not in this list.
-pub(super) fn only(methods: &'static str) -> Response<Reply> {
+pub(super) fn method_not_allowed(methods: &'static str) -> Response<Reply> {
     let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
     refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
     refused
 }
 
 /// Target of a request, with its client.
-pub(super) struct At {
+pub(super) struct RequestTarget {
     pub(super) target: Target,
     /// Key of the session that the path names.
     pub(super) key: Option<String>,
@@ -341,7 +341,7 @@ fn removed(app: &AppState, path: &str) -> Option<Target> {
 /// connection.
 pub(super) async fn named(
     app: &Arc<AppState>,
-    at: &At,
+    at: &RequestTarget,
     headers: &HeaderMap,
 ) -> Result<ConnectionGuard, Response<Reply>> {
     let by_cookie = cookie::is_on(app) && cookie::read(headers).is_some();
@@ -367,7 +367,7 @@ pub(super) async fn named(
 }
 
 /// Serves a GET: a new stream of the connection, or the rest of an earlier one behind `Last-Event-ID`.
-async fn get(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Reply> {
+async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Response<Reply> {
     if !accepts(headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
     }
@@ -403,7 +403,7 @@ async fn get(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Repl
     reply::stream(stream.read_after(0, &app.ids).keeping(session))
 }
 
-async fn delete(app: &Arc<AppState>, at: &At, headers: &HeaderMap) -> Response<Reply> {
+async fn delete(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Response<Reply> {
     if let Err(refused) = named(app, at, headers).await {
         return refused;
     }

@@ -66,7 +66,7 @@ struct State {
     /// The guard keeps the connection in memory, also while it looks idle because the line is not read yet.
     connection: Option<ConnectionGuard>,
     /// The connection was made by `initialize`, not by a request that came without one.
-    greeted: bool,
+    initialize: bool,
     /// Keeps the session from going idle while the client is connected.
     kept: Option<ActiveSession>,
     /// Tasks that answer requests of this client.
@@ -84,7 +84,7 @@ impl StdioConversation {
         connection.speak_on(self.line.clone(), &self.principal);
         self.hold(&connection).await;
         let mut state = self.state();
-        (state.connection, state.greeted) = (Some(connection), true);
+        (state.connection, state.initialize) = (Some(connection), true);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -160,7 +160,7 @@ impl StdioConversation {
         if let Err(error) = app.disconnect(&self.principal.owner, &self.guest.name).await {
             // The record in the store expires by itself; what runs in this process ends now.
             let session = connection.default_session();
-            app.log.warn(&format!("the end of session {session} was not kept: {error}"));
+            tracing::warn!(%session, "the end of session {session} was not kept: {error}");
             connection.close();
             if self.guest.key.is_none() {
                 let _ = app.links.end(session).await;
@@ -204,7 +204,7 @@ impl StdioConversation {
         }
         match (message.method(), context.era) {
             (Some("initialize"), Era::Legacy) => {
-                let answer = self.greet(context.asked().id, &message).await;
+                let answer = self.answer_initialize(context.asked().id, &message).await;
                 return self.say(answer);
             }
             // A `ping` does not create a session.
@@ -330,7 +330,7 @@ impl StdioConversation {
         &self,
         session: &ActiveSession,
         said: (Version, ClientInfo),
-        greeted: bool,
+        initialize: bool,
     ) -> Result<ConnectionGuard, SessionOpenError> {
         let named = (self.principal.owner.clone(), self.guest.name.clone());
         let target = self.guest.target.clone();
@@ -341,19 +341,19 @@ impl StdioConversation {
         let connection = app.connections.replace(Arc::new(connection));
         {
             let mut state = self.state();
-            (state.connection, state.greeted) = (Some(connection.clone()), greeted);
+            (state.connection, state.initialize) = (Some(connection.clone()), initialize);
         }
         self.hold(&connection).await;
         Ok(connection)
     }
 
     /// Answers `initialize`. R053: a second one starts over.
-    async fn greet(&self, id: &str, message: &Message<'_>) -> String {
-        let said = match initialize::said(message) {
+    async fn answer_initialize(&self, id: &str, message: &Message<'_>) -> String {
+        let said = match initialize::parse_request(message) {
             Ok(said) => said,
             Err(sentence) => return reply::error(id, Code::INVALID_PARAMS, &sentence),
         };
-        match self.greeted(said).await {
+        match self.initialize(said).await {
             Ok(initialize_result) => reply::result(id, &initialize_result),
             Err(sentence) => {
                 self.app().metrics.refused("no_session");
@@ -362,20 +362,20 @@ impl StdioConversation {
         }
     }
 
-    async fn greeted(
+    async fn initialize(
         &self,
         (version, client_info): (Version, ClientInfo),
     ) -> Result<String, String> {
         let (app, target) = (self.app(), &self.guest.target);
         let to_text = |error: SessionOpenError| error.to_string();
-        let (before, greeted) = {
+        let (before, initialize) = {
             let state = self.state();
-            (state.connection.clone(), state.greeted)
+            (state.connection.clone(), state.initialize)
         };
         let (session, unclaimed) = match before {
             // A request before `initialize` created the connection and its session: `initialize` takes over that
             // session.
-            Some(before) if !greeted => {
+            Some(before) if !initialize => {
                 let session = app.session(&self.principal.owner, before.default_session()).await;
                 (session.map_err(to_text)?, UnclaimedSession::kept(app, &self.guest.target))
             }

@@ -26,7 +26,7 @@ use crate::{
     connections::connection::ConnectionGuard,
     listen::{
         local_http,
-        proxy_handshake::{FORM, ProxyHello, Welcome, line},
+        proxy_handshake::{FORM, HandshakeReply, HandshakeRequest, line},
     },
     state::{AppState, ServerSet},
 };
@@ -145,13 +145,13 @@ pub(crate) async fn serve(
     };
     let (talk, welcome) = match enter(&app, &first).await {
         Ok((talk, known)) => {
-            let welcome = Welcome { stayput: FORM, known, lasting, refused: None };
+            let welcome = HandshakeReply { stayput: FORM, known, lasting, refused: None };
             (Some(talk), welcome)
         }
         // A client that reconnects while this holder stops gets no answer and tries again: the next holder can serve
         // it.
         Err(_) if *stopped.borrow() => return,
-        Err(sentence) => (None, Welcome::refusing(sentence)),
+        Err(sentence) => (None, HandshakeReply::refusing(sentence)),
     };
     let Ok(welcome) = line(&welcome) else { return };
     let written = write.write_all(&welcome).await;
@@ -169,7 +169,7 @@ async fn enter(
     app: &Arc<AppState>,
     first: &[u8],
 ) -> Result<(Arc<StdioConversation>, bool), String> {
-    let hello: ProxyHello = serde_json::from_slice(first)
+    let hello: HandshakeRequest = serde_json::from_slice(first)
         .map_err(|_| "this is another version of stayput; stop the one that holds the sessions")?;
     if hello.stayput != FORM {
         let own = env!("CARGO_PKG_VERSION");

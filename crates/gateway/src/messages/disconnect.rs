@@ -23,7 +23,7 @@ impl AppState {
         }
         self.sessions.disconnect(owner, name).await?;
         self.connections.remove(connection.name_hash());
-        let preferences = connection.wishes();
+        let preferences = connection.preferences();
         connection.close();
         for session in ended {
             let _ = self.links.end(session).await;

@@ -8,7 +8,7 @@ use crate::{
     auth::Principal,
     connections::{
         connection::Connection,
-        deliver::{Over, new_stream, say},
+        deliver::{SourceLink, deliver, new_stream},
         event_stream::EventStream,
     },
     state::AppState,
@@ -59,7 +59,7 @@ pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &P
     let from = (link.key().clone(), link.entry_id(), link.is_shared());
     let forward = hear(connection.clone(), from, stream, listener);
     let task = tokio::runtime::Handle::current().spawn(forward);
-    connection.hear(link.key().clone(), task.abort_handle());
+    connection.add_listen_task(link.key().clone(), task.abort_handle());
     // A configuration that was loaded in the meantime did not see this task when it removed servers.
     if let Some(newer) = app.newer() {
         newer.recheck_listener(connection);
@@ -81,8 +81,8 @@ async fn hear(
                 Some(Incoming::Answer(_)) | None => return,
                 Some(incoming) => {
                     speaker.room().await;
-                    let over = Over { key: &key, place, shared };
-                    say(&connection, over, &speaker, incoming);
+                    let source = SourceLink { key: &key, place, shared };
+                    deliver(&connection, source, &speaker, incoming);
                 }
             },
             // No client reads the stream any more, so the server need not send.

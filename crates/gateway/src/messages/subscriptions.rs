@@ -18,13 +18,13 @@ use crate::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Unsubscribes a client that has disconnected for good from resources to which no other client is subscribed.
-pub(crate) fn give_up(app: &AppState, connection: &Connection, wishes: &ClientPreferences) {
-    if wishes.subscriptions.is_empty() {
+pub(crate) fn give_up(app: &AppState, connection: &Connection, preferences: &ClientPreferences) {
+    if preferences.subscriptions.is_empty() {
         return;
     }
     for link in listen_stream::links(app, connection) {
         let wanted = |uri: &str| is_wanted(app, link.entry_id(), uri);
-        let unwanted = wishes.subscriptions.keys().filter(|uri| !wanted(uri));
+        let unwanted = preferences.subscriptions.keys().filter(|uri| !wanted(uri));
         let unwanted: Vec<_> = unwanted.map(|uri| params(uri)).collect();
         // Runs in the background, because no request waits for it.
         tokio::runtime::Handle::current().spawn(async move {

@@ -15,7 +15,6 @@ use std::{
 use stayput_core::{Clock as _, SystemClock};
 
 use super::ObserveError;
-use crate::observe::log::Log;
 
 /// Maximum number of queued lines. More are dropped, so that a full disk stops no call.
 const WAITING: usize = 8_192;
@@ -74,7 +73,7 @@ enum Order {
 
 impl Audit {
     /// Opens the file and starts the thread that writes it.
-    pub(super) fn start(rules: AuditRules, log: Log) -> Result<Self, ObserveError> {
+    pub(super) fn start(rules: AuditRules) -> Result<Self, ObserveError> {
         let AuditRules { to, arguments } = rules;
         let file = match &to {
             AuditTo::Stderr => None,
@@ -84,7 +83,7 @@ impl Audit {
         };
         let (orders, received) = sync_channel(WAITING);
         let counts = Arc::<Counts>::default();
-        let writer = Writer { to, file, counts: counts.clone(), log, failing: false };
+        let writer = Writer { to, file, counts: counts.clone(), failing: false };
         let thread = std::thread::Builder::new().name("audit".to_owned());
         thread.spawn(move || writer.run(&received)).map_err(ObserveError::Thread)?;
         Ok(Self { orders, counts, arguments })
@@ -136,7 +135,6 @@ struct Writer {
     to: AuditTo,
     file: Option<File>,
     counts: Arc<Counts>,
-    log: Log,
     failing: bool,
 }
 
@@ -183,9 +181,9 @@ impl Writer {
             let at = SystemClock.now().to_rfc3339_millis();
             text.push_str(&format!(r#"{{"at":"{at}","event":"dropped","lines":{untold}}}"#));
             text.push('\n');
-            self.log.warn(&format!(
+            tracing::warn!(
                 "{untold} lines of the audit were dropped: it is not written fast enough"
-            ));
+            );
         }
         if text.is_empty() {
             return;
@@ -196,14 +194,14 @@ impl Writer {
         };
         match wrote {
             Ok(()) if self.failing => {
-                self.log.info("the audit is written again");
+                tracing::info!("the audit is written again");
                 self.failing = false;
             }
             Ok(()) => {}
             Err(error) => {
                 self.counts.lose(*lines + untold);
                 if !std::mem::replace(&mut self.failing, true) {
-                    self.log.warn(&format!("the audit cannot be written: {error}"));
+                    tracing::warn!("the audit cannot be written: {error}");
                 }
             }
         }
@@ -217,8 +215,7 @@ impl Writer {
             Ok(file) => self.file = Some(file),
             // The old file stays open: it is better than none.
             Err(error) => {
-                self.log
-                    .warn(&format!("the audit cannot be written to {}: {error}", path.display()));
+                tracing::warn!("the audit cannot be written to {}: {error}", path.display());
             }
         }
     }
@@ -236,7 +233,7 @@ mod tests {
     async fn reopen_creates_a_new_file_after_rotation() {
         let folder = tempfile::tempdir().unwrap();
         let (path, moved) = (folder.path().join("new/audit.jsonl"), folder.path().join("old"));
-        let audit = Audit::start(rules(&path), Log::default()).unwrap();
+        let audit = Audit::start(rules(&path)).unwrap();
         audit.line("1".to_owned());
         audit.flush().await;
         std::fs::rename(&path, &moved).unwrap();
@@ -257,7 +254,7 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
         let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let audit = Audit::start(rules(&path), Log::default()).unwrap();
+        let audit = Audit::start(rules(&path)).unwrap();
         let line = "x".repeat(1 << 10);
         for _ in 0..3 * WAITING {
             audit.line(line.clone());

@@ -48,8 +48,19 @@ impl Event<'_> {
         }
     }
 
+    /// Logs the event, as a warning if state was lost.
+    pub(crate) fn log(&self, session: SessionId) {
+        let (event, server, reason) = (self.name(), self.server(), self.reason());
+        if let Self::Lost { generation, .. } = self {
+            let sentence = self.sentence(session);
+            tracing::warn!(event, %session, server, reason, %generation, "{sentence}");
+        } else {
+            tracing::info!(event, %session, server, reason, "{}", self.sentence(session));
+        }
+    }
+
     /// Returns the log line.
-    pub(crate) fn sentence(&self, session: SessionId) -> String {
+    fn sentence(&self, session: SessionId) -> String {
         let on = self.server().map(|server| format!(" on {server}")).unwrap_or_default();
         match self {
             Self::Opened { .. } => format!("session {session} opened{on}"),

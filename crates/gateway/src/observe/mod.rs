@@ -23,8 +23,6 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::observe::log::Log;
-
 pub(crate) use self::{
     audit::{Audit, AuditRules, AuditTo},
     spans::{Spans, SpansRules},
@@ -64,13 +62,13 @@ impl Observers {
     ///
     /// # Errors
     /// If the audit log or the exporter of spans cannot be started.
-    pub(crate) fn start(rules: ObserveRules, log: Log) -> Result<Option<Arc<Self>>, ObserveError> {
+    pub(crate) fn start(rules: ObserveRules) -> Result<Option<Arc<Self>>, ObserveError> {
         let ObserveRules { audit, spans } = rules;
         if audit.is_none() && spans.is_none() {
             return Ok(None);
         }
-        let audit = audit.map(|rules| Audit::start(rules, log)).transpose()?;
-        let spans = spans.map(|rules| Spans::start(rules, log)).transpose()?;
+        let audit = audit.map(Audit::start).transpose()?;
+        let spans = spans.map(Spans::start).transpose()?;
         let watch = Arc::new(Self { audit, spans });
         watch.reopen_on_hangup();
         Ok(Some(watch))

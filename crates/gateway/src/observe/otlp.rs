@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use stayput_http::{Client, Request};
 
 use super::spans::{Span, SpansRules};
-use crate::observe::{log::Log, traceparent::hex};
+use crate::observe::traceparent::hex;
 
 /// Timeout of a request to the collector.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,14 +24,13 @@ const BAD: u8 = 2;
 pub(super) struct Exporter {
     client: Client,
     rules: SpansRules,
-    log: Log,
     /// Whether the last batch failed. A failure is logged only once.
     failing: bool,
 }
 
 impl Exporter {
-    pub(super) fn new(client: Client, rules: SpansRules, log: Log) -> Self {
-        Self { client, rules, log, failing: false }
+    pub(super) fn new(client: Client, rules: SpansRules) -> Self {
+        Self { client, rules, failing: false }
     }
 
     /// Sends a batch. Retries if the failure may be temporary, unless it is the `last` batch. Returns whether the
@@ -51,9 +50,9 @@ impl Exporter {
         let before = std::mem::replace(&mut self.failing, failure.is_some());
         match &failure {
             Some(sentence) if !before => {
-                self.log.warn(&format!("spans cannot be sent: {sentence}"));
+                tracing::warn!("spans cannot be sent: {sentence}");
             }
-            None if before => self.log.info("spans can be sent again"),
+            None if before => tracing::info!("spans can be sent again"),
             _ => {}
         }
         failure.is_none()

@@ -22,7 +22,7 @@ const MAX_STDERR_BYTES: usize = 4 << 10;
 #[repr(C)] // Fields of every call come first, in as few cache lines as possible.
 pub(crate) struct SessionStats {
     calls: AtomicU64,
-    last: Mutex<Last>,
+    last: Mutex<LastCall>,
     failures: AtomicU64,
     /// Boxed, because most sessions have none.
     failure: Mutex<Option<Box<Failure>>>,
@@ -30,7 +30,7 @@ pub(crate) struct SessionStats {
 
 /// Last call.
 #[derive(Debug, Default)]
-struct Last {
+struct LastCall {
     server: Option<Arc<str>>,
     /// Name of the tool. Most names fit without an allocation.
     tool: SmallVec<[u8; 24]>,

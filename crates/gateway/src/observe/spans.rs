@@ -20,7 +20,6 @@ use tokio::{
 use super::otlp::Exporter;
 use crate::observe::{
     call_observation::{CallEnd, CallObservation},
-    log::Log,
     traceparent::Trace,
 };
 
@@ -88,9 +87,9 @@ enum Order {
 }
 
 impl Spans {
-    pub(super) fn start(rules: SpansRules, log: Log) -> Result<Self, ClientError> {
+    pub(super) fn start(rules: SpansRules) -> Result<Self, ClientError> {
         let client = Client::new(&ClientSettings::default())?;
-        let exporter = Exporter::new(client, rules, log);
+        let exporter = Exporter::new(client, rules);
         let (orders, received) = mpsc::channel(WAITING);
         let dropped = Arc::<AtomicU64>::default();
         Handle::current().spawn(send(received, exporter, dropped.clone()));

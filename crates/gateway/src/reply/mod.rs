@@ -30,7 +30,7 @@ pub(crate) enum Reply {
     /// Messages of a call. Dropping the body cancels the call.
     Call(Box<dyn MessageBody>),
     /// Stream that ends when its client loses access.
-    Guarded(Box<Guarded>),
+    GuardedStream(Box<GuardedStream>),
 }
 
 /// Body of a stream, behind a trait so that this module does not depend on the stream.
@@ -52,7 +52,7 @@ pub(crate) trait Access: Send + Sync {
 }
 
 /// Stream together with the access of its client.
-pub(crate) struct Guarded {
+pub(crate) struct GuardedStream {
     pub(crate) stream: Reply,
     pub(crate) access: Box<dyn Access>,
 }
@@ -130,7 +130,7 @@ impl Body for Reply {
             }
             Self::Stream(events) => Pin::new(&mut **events).poll_frame(cx),
             Self::Call(call) => Pin::new(&mut **call).poll_frame(cx),
-            Self::Guarded(guarded) => Pin::new(&mut guarded.stream).poll_frame(cx),
+            Self::GuardedStream(guarded) => Pin::new(&mut guarded.stream).poll_frame(cx),
         }
     }
 
@@ -141,7 +141,7 @@ impl Body for Reply {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) | Self::Call(_) | Self::Guarded(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Call(_) | Self::GuardedStream(_) => SizeHint::default(),
         }
     }
 }
@@ -150,7 +150,9 @@ impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(bytes, _) => write!(f, "Reply({} bytes)", bytes.len()),
-            Self::Stream(_) | Self::Call(_) | Self::Guarded(_) => f.write_str("Reply(stream)"),
+            Self::Stream(_) | Self::Call(_) | Self::GuardedStream(_) => {
+                f.write_str("Reply(stream)")
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Result of an `initialize` request.
-pub(crate) struct Greeted {
+pub(crate) struct InitializeOutcome {
     pub(crate) answer: String,
     /// Secret name of the new connection, if one was opened.
     pub(crate) name: Option<Handle>,
@@ -25,7 +25,7 @@ pub(crate) struct Greeted {
     pub(crate) later: Option<StatusCode>,
 }
 
-impl Greeted {
+impl InitializeOutcome {
     fn refused(answer: String) -> Self {
         Self { answer, name: None, later: None }
     }
@@ -60,27 +60,31 @@ impl From<String> for HandshakeError {
 
 /// Opens a new connection, with a new session or the one that the client names. Both are stored before the answer is
 /// sent.
-pub(crate) async fn initialize(context: &RequestContext<'_>) -> Greeted {
+pub(crate) async fn initialize(context: &RequestContext<'_>) -> InitializeOutcome {
     let (app, asked) = (context.app, context.asked());
-    let client = match said(context.message) {
+    let client = match parse_request(context.message) {
         Ok(client) => client,
         Err(sentence) => {
-            return Greeted::refused(reply::error(asked.id, Code::INVALID_PARAMS, &sentence));
+            return InitializeOutcome::refused(reply::error(
+                asked.id,
+                Code::INVALID_PARAMS,
+                &sentence,
+            ));
         }
     };
     match open(context, client).await {
         Ok((name, initialize_result)) => {
             let answer = reply::result(asked.id, &initialize_result);
-            Greeted { answer, name: Some(name), later: None }
+            InitializeOutcome { answer, name: Some(name), later: None }
         }
         Err(HandshakeError::Named(refusal)) => {
             app.metrics.refused("no_session");
-            Greeted::refused(refusal.answer(asked, Era::Legacy))
+            InitializeOutcome::refused(refusal.answer(asked, Era::Legacy))
         }
         Err(HandshakeError::Here { sentence, later }) => {
             app.metrics.refused("no_session");
             let answer = reply::error(asked.id, Code::INTERNAL_ERROR, &sentence);
-            Greeted { later, ..Greeted::refused(answer) }
+            InitializeOutcome { later, ..InitializeOutcome::refused(answer) }
         }
     }
 }
@@ -93,7 +97,7 @@ pub(crate) const NOBODY: &str = r#"{"name":"unknown","version":"0"}"#;
 
 /// Parses the protocol version and client information of an `initialize` request. Returns the error message if they
 /// are invalid.
-pub(crate) fn said(message: &Message<'_>) -> Result<(Version, ClientInfo), String> {
+pub(crate) fn parse_request(message: &Message<'_>) -> Result<(Version, ClientInfo), String> {
     let params = message.params();
     let find = |name: &str| params.and_then(|params| params.find(&[name]));
     let said = find("protocolVersion").and_then(|version| version.text().map(|it| it.into_owned()));
@@ -158,7 +162,7 @@ pub(crate) async fn initialize_result(
     (version, client_info): (&Version, &ClientInfo),
 ) -> Result<String, String> {
     let Target::Server(name) = target else {
-        return Ok(aggregate::greet(app, place, version).await);
+        return Ok(aggregate::merged_initialize_result(app, place, version).await);
     };
     let server = app.servers.get(&**name).ok_or_else(|| snapshot::gone(name))?;
     let profile = app.links.profile_for(server, place, client_info).await;
@@ -212,11 +216,11 @@ mod tests {
     use stayput_upstream::{Server, Stdio};
 
     use super::*;
-    use crate::identify::tests::{Request, World, ann};
+    use crate::identify::tests::{Fixture, Request, ann};
 
     /// Sends an `initialize` request of owner Ann to a server.
     async fn opened(
-        world: &World,
+        world: &Fixture,
         app: &Arc<AppState>,
         server: &str,
     ) -> Result<Handle, HandshakeError> {
@@ -226,12 +230,12 @@ mod tests {
         let message = Message::parse(text.as_bytes()).unwrap();
         let target = Target::Server(server.into());
         let context = RequestContext { app, target: &target, ..world.context(&request, &message) };
-        let opened = open(&context, said(&message).unwrap()).await;
+        let opened = open(&context, parse_request(&message).unwrap()).await;
         opened.map(|(name, _)| name)
     }
 
     /// Waits until no session is held, and asserts that the store contains no trace of any session.
-    async fn leaves_nothing(world: &World) {
+    async fn leaves_nothing(world: &Fixture) {
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
             let _swept = world.app.sessions.sweep().await;
@@ -248,7 +252,7 @@ mod tests {
     /// Invariant 6: an `initialize` that is cancelled during a store operation leaves no session and no connection.
     #[tokio::test]
     async fn cancelled_initialize_leaves_no_session() {
-        let world = World::new().await;
+        let world = Fixture::new().await;
         for steps in 1..100 {
             let opening = opened(&world, &world.app, "test");
             if let Some(done) = world.store.cut(steps, opening).await {
@@ -265,7 +269,7 @@ mod tests {
     /// The same while the gateway waits for a server that does not answer.
     #[tokio::test]
     async fn initialize_cancelled_while_the_server_starts_leaves_no_session() {
-        let world = World::new().await;
+        let world = Fixture::new().await;
         let server = Server::new("slow", Stdio::new("sleep").args(["60"])).unwrap();
         let servers = [("slow".to_owned(), server)].into();
         let app = Arc::new(AppState { servers, ..AppState::clone(&world.app) });
@@ -286,7 +290,7 @@ mod tests {
     /// A server that cannot be asked leaves nothing of the session that was created for it.
     #[tokio::test]
     async fn refused_initialize_leaves_no_session() {
-        let world = World::new().await;
+        let world = Fixture::new().await;
         let refused = opened(&world, &world.app, "gone").await;
         assert!(matches!(refused, Err(HandshakeError::Here { .. })));
         leaves_nothing(&world).await;
@@ -296,7 +300,7 @@ mod tests {
     /// `initialize`.
     #[tokio::test]
     async fn initialize_writes_to_the_store_once() {
-        let world = World::new().await;
+        let world = Fixture::new().await;
         world.store.asked();
         let name = opened(&world, &world.app, "test").await.map_err(drop).unwrap();
         assert_eq!(world.store.asked(), ["insert"]);

@@ -9,8 +9,8 @@ use stayput_upstream::{
 use stayput_wire::{Code, Edits, Era, Message, Raw, Version, json, meta};
 
 use crate::{
-    call::modern::answer::Finish, connections::connection::Connection, identify::RequestContext,
-    reply::ReplyText, route::discover, state::AppState,
+    call::modern::answer::AnswerEdits, connections::connection::Connection,
+    identify::RequestContext, reply::ReplyText, route::discover, state::AppState,
 };
 
 /// Returns the cache lifetime of a result of a modern server, in milliseconds.
@@ -90,7 +90,7 @@ pub(super) async fn known(
     if !is_fresh(server, profile, page) {
         return None;
     }
-    let listed = Finish::new(asked, profile).passing(context.tools()).result(page);
+    let listed = AnswerEdits::new(asked, profile).passing(context.tools()).result(page);
     let shown = match asked.method {
         "tools/list" => context.app.shown(context, &listed).await,
         _ => None,

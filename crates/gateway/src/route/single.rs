@@ -33,7 +33,7 @@ pub(crate) async fn answer(context: &RequestContext<'_>, server: &Server) -> Cal
         return Box::pin(set_level(context, connection, server)).await;
     }
     let outcome = pass(context, server).await;
-    if connection.wish(context.message) {
+    if connection.note_preference(context.message) {
         Box::pin(keep_wish(context.app, connection)).await;
         if method == "resources/unsubscribe" {
             Box::pin(subscriptions::renew(context.app, connection, context.message)).await;
@@ -135,15 +135,19 @@ fn check_headers(
 }
 
 /// Stores the preferences of a client that apply to every link, before the client gets its answer.
-pub(crate) async fn wish(app: &AppState, connection: &Connection, message: &Message<'_>) {
-    if connection.wish(message) {
+pub(crate) async fn note_preference(
+    app: &AppState,
+    connection: &Connection,
+    message: &Message<'_>,
+) {
+    if connection.note_preference(message) {
         keep_wish(app, connection).await;
     }
 }
 
 async fn keep_wish(app: &AppState, connection: &Connection) {
     if let Err(error) = app.keep(connection).await {
-        app.log.warn(&format!("what a client wants to hear was not kept: {error}"));
+        tracing::warn!("the preferences of a client were not stored: {error}");
     }
 }
 
@@ -154,7 +158,7 @@ async fn set_level(
     server: &Server,
 ) -> CallOutcome {
     let app = context.app;
-    wish(app, connection, context.message).await;
+    note_preference(app, connection, context.message).await;
     let own = app.links.find(server, &connection.place());
     let links = listen_stream::links(app, connection);
     let others = links.iter().filter(|link| own.as_ref().is_none_or(|own| own.key() != link.key()));

@@ -24,7 +24,7 @@ pub(super) async fn call(
     let id = session.id();
     if let Err(error) = replace(app, context, id).await {
         // The next call tries again to open a session.
-        app.log.warn(&format!("there is no session yet after session {id}: {error}"));
+        tracing::warn!(session = %id, "there is no session yet after session {id}: {error}");
     }
     // Ends the links in the background: a slow child process does not delay the answer.
     let links = app.links.clone();
@@ -42,7 +42,7 @@ async fn replace(
     let own = context.connection.filter(|connection| connection.default_session() == ended);
     if own.is_some() {
         let opened = app.open(&OpenOptions::new(context.owner.clone()), context.label()).await?;
-        identify::lead(app, context, &opened.session).await?;
+        identify::set_default_session(app, context, &opened.session).await?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use stayput_identify::tools::{LIST_PAGE, ToolError, ToolReply};
 use super::{arguments, result::Answer};
 use crate::{
     identify::{Refusal, RequestContext},
-    state::{AppState, identify_rules::Front},
+    state::{AppState, identify_rules::ConnectionKind},
 };
 
 /// Lists the sessions of the owner, or issues a new handle for one of them.
@@ -32,7 +32,7 @@ async fn issue(
     context: &RequestContext<'_>,
     id: SessionId,
 ) -> Result<Answer, Refusal> {
-    if context.owner.issuer().is_none() && context.front() != Front::Stdio {
+    if context.owner.issuer().is_none() && context.front() != ConnectionKind::Stdio {
         return Err(ToolError::UncertainOwner.into());
     }
     let failed = |error| Refusal::of(&error, "The list has those that there are.");

@@ -22,16 +22,16 @@ use crate::{
     reply::ReplyText,
     state::{
         AppState,
-        identify_rules::{Front, IdentifyRules},
+        identify_rules::{ConnectionKind, IdentifyRules},
     },
 };
 
 /// Returns whether this client has a tool.
-fn is_for(tool: SessionTool, chosen: SessionTools, front: Front) -> bool {
+fn is_for(tool: SessionTool, chosen: SessionTools, front: ConnectionKind) -> bool {
     match chosen {
         SessionTools::Off => false,
         SessionTools::Basic => SessionTool::BASIC.contains(&tool),
-        SessionTools::All => !tool.needs_connection() || front != Front::Modern,
+        SessionTools::All => !tool.needs_connection() || front != ConnectionKind::Modern,
     }
 }
 

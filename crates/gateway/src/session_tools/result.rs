@@ -64,7 +64,7 @@ pub(super) fn origin(context: &RequestContext<'_>, found: &FoundSession) -> Orig
 }
 
 /// Acknowledges a loss when the answer that reports it has been written: on the server of the request, or on all.
-pub(super) fn told(
+pub(super) fn acknowledge_when_written(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
     session: &Arc<Session>,

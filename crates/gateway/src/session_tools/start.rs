@@ -42,7 +42,9 @@ pub(super) async fn call(
     let started = |view: &SessionView<'_>| view.started(&handle, &place);
     let reply = result::describe(&found.session, origin, started);
     let then = match origin {
-        Origin::Lost(_) => Some(result::told(app, context, found.session.session())),
+        Origin::Lost(_) => {
+            Some(result::acknowledge_when_written(app, context, found.session.session()))
+        }
         Origin::New | Origin::Existing => None,
     };
     Ok(Answer { reply, then })

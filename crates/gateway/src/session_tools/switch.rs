@@ -23,7 +23,7 @@ pub(super) async fn call(
     }
     let found = identify::named(app, context, true).await?.found;
     let found = found.ok_or(ToolError::MissingSession)?;
-    let change = identify::lead(app, context, &found.session).await;
+    let change = identify::set_default_session(app, context, &found.session).await;
     change.map_err(|error| Refusal::of(&error, "Try again."))?;
     let origin = result::origin(context, &found);
     Ok(result::describe(&found.session, origin, |view| view.switched()).into())

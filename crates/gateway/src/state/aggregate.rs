@@ -2,7 +2,7 @@
 
 use crate::{
     catalog::{index::Indexes, names::Names},
-    state::roster::Absences,
+    state::roster::ServerOutages,
 };
 
 /// State of all servers together.
@@ -10,7 +10,7 @@ use crate::{
 pub(crate) struct Aggregate {
     pub(crate) names: Names,
     pub(crate) indexes: Indexes,
-    pub(crate) absences: Absences,
+    pub(crate) absences: ServerOutages,
 }
 
 impl Aggregate {

@@ -74,13 +74,13 @@ mod tests {
 
     use super::*;
     use crate::config::target::Target;
-    use crate::identify::tests::{World, ann};
+    use crate::identify::tests::{Fixture, ann};
 
     /// R062: the store learns which connections are used, so that it can prune the others. It is not written with each
     /// call, and not for connections without use.
     #[tokio::test]
     async fn store_learns_which_connections_are_used() {
-        let World { app, store, .. } = &World::new().await;
+        let Fixture { app, store, .. } = &Fixture::new().await;
         let session = app.sessions.open(&OpenOptions::new(ann())).await.unwrap().session;
         let (name, version) = (Handle::generate(), Version::LATEST_LEGACY);
         let (named, said) = ((ann(), name.clone()), (version, ClientInfo::default()));

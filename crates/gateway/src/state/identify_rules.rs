@@ -11,7 +11,7 @@ use crate::{
 
 /// Kind of connection that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Front {
+pub(crate) enum ConnectionKind {
     /// HTTP with `initialize`: the connection usually is one conversation.
     Legacy,
     /// Standard input and output: one process for many conversations.
@@ -33,19 +33,19 @@ pub(crate) struct IdentifyRules {
 
 impl IdentifyRules {
     /// Whether the tools of a server take a handle argument from this client, if the server is stateful.
-    pub(crate) fn takes_argument(&self, server: &str, front: Front) -> bool {
+    pub(crate) fn takes_argument(&self, server: &str, front: ConnectionKind) -> bool {
         let carriers = &self.configured.carriers;
         let handles = self.handles.get(server).copied().unwrap_or_default();
         carriers.argument
             && match handles {
                 Handles::Never => false,
                 Handles::Always => true,
-                Handles::Auto => front != Front::Legacy || !carriers.connection,
+                Handles::Auto => front != ConnectionKind::Legacy || !carriers.connection,
             }
     }
 
     /// Whether the gateway's own session tools are listed with those of a server, if the server is stateful.
-    pub(crate) fn shows_tools(&self, server: &str, front: Front) -> bool {
+    pub(crate) fn shows_tools(&self, server: &str, front: ConnectionKind) -> bool {
         match self.configured.session_tools {
             SessionTools::Off => false,
             SessionTools::All => true,

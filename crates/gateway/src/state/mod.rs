@@ -34,7 +34,7 @@ use crate::{
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::{Observers, log::Log, metrics::Metrics},
+    observe::{Observers, metrics::Metrics},
     reply::loss::LossAcknowledgements,
     state::{
         aggregate::Aggregate, health::Health, shared_generations::SharedGenerations,
@@ -98,7 +98,6 @@ pub(crate) struct Services {
     pub(crate) ids: EventIds,
     /// Limit of calls in flight without a session.
     pub(crate) call_limiter: Arc<CallLimiter>,
-    pub(crate) log: Log,
     pub(crate) health: Health,
     /// Audit log and spans, if configured.
     pub(crate) watch: Option<Arc<Observers>>,
@@ -243,7 +242,7 @@ impl AppState {
     /// logged.
     pub(crate) fn describe_open_error(&self, error: &stayput_upstream::LinkOpenError) -> String {
         if !matches!(error, stayput_upstream::LinkOpenError::BackingOff { .. }) {
-            self.log.warn(&error.to_string());
+            tracing::warn!("{error}");
         }
         error.brief()
     }

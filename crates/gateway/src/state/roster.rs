@@ -23,20 +23,20 @@ const CACHED_PROFILE_TIMEOUT: Duration = Duration::from_millis(250);
 /// All servers, sorted by name.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    pub(crate) present: Vec<Present>,
-    pub(crate) absent: Vec<Absent>,
+    pub(crate) present: Vec<AvailableServer>,
+    pub(crate) absent: Vec<UnavailableServer>,
 }
 
 /// Server whose profile is known.
 #[derive(Debug)]
-pub(crate) struct Present {
+pub(crate) struct AvailableServer {
     pub(crate) name: String,
     pub(crate) profile: Arc<Profile>,
 }
 
 /// Server that is left out.
 #[derive(Debug)]
-pub(crate) struct Absent {
+pub(crate) struct UnavailableServer {
     pub(crate) name: String,
     /// Reason, in words that a model may read.
     pub(crate) reason: String,
@@ -54,8 +54,8 @@ impl Roster {
         let mut roster = Self::default();
         for (name, answer) in join_all(asked).await {
             match answer {
-                Ok(profile) => roster.present.push(Present { name, profile }),
-                Err(reason) => roster.absent.push(Absent { name, reason }),
+                Ok(profile) => roster.present.push(AvailableServer { name, profile }),
+                Err(reason) => roster.absent.push(UnavailableServer { name, reason }),
             }
         }
         roster
@@ -110,7 +110,7 @@ fn settle(
     match learned {
         Ok(profile) => {
             if absences.over(name) {
-                app.log.info(&format!("the server `{name}` is there now"));
+                tracing::info!(server = name, "the server `{name}` is there now");
                 let kinds =
                     LISTS_CHANGED.iter().filter(|(kind, _)| profile.initialize_result().has(kind));
                 for (_, text) in kinds {
@@ -129,7 +129,7 @@ fn settle(
             let of_server =
                 !matches!(*error, LinkOpenError::Ended { .. } | LinkOpenError::AtCapacity(_));
             if absences.failed(name, of_server.then_some(&*reason)) {
-                app.log.warn(&format!("left out of /mcp: {error}"));
+                tracing::warn!(server = name, "left out of /mcp: {error}");
             }
             Err(reason)
         }
@@ -138,10 +138,10 @@ fn settle(
 
 /// Servers that are not available, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Absences(Mutex<HashMap<String, Absence>>);
+pub(crate) struct ServerOutages(Mutex<HashMap<String, ServerOutage>>);
 
 #[derive(Debug, Default)]
-struct Absence {
+struct ServerOutage {
     /// Start of the current attempt.
     asked: Option<Instant>,
     /// Whether a task waits for the server in the background.
@@ -150,8 +150,8 @@ struct Absence {
     reason: Option<String>,
 }
 
-impl Absences {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Absence>> {
+impl ServerOutages {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, ServerOutage>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn callers_share_the_wait_for_one_attempt() {
-        let (absences, now) = (Absences::default(), Instant::now());
+        let (absences, now) = (ServerOutages::default(), Instant::now());
         assert_eq!(absences.stream_after("a", now), PROFILE_TIMEOUT);
         let later = now + PROFILE_TIMEOUT * 2;
         assert_eq!(absences.stream_after("a", now + PROFILE_TIMEOUT / 2), PROFILE_TIMEOUT / 2);

@@ -6,11 +6,7 @@ use stayput_core::{
     EndReason, OpenOptions, OpenedSession, Origin, Session, SessionId, SessionOpenError,
 };
 
-use crate::{
-    observe::{events::Event, log::Level},
-    reply::loss,
-    state::AppState,
-};
+use crate::{observe::events::Event, reply::loss, state::AppState};
 
 impl AppState {
     /// Opens the session that `wish` asks for, for a client of `server`. Records an event if the session is new.
@@ -55,11 +51,6 @@ impl AppState {
             Event::Lost { server, reason, .. } => self.metrics.lost(server, loss::word(reason)),
             Event::Ended { reason, .. } => self.metrics.ended(reason),
         }
-        let id = session.to_string();
-        let mut fields = vec![("event", event.name()), ("session", &*id)];
-        fields.extend(event.server().map(|server| ("server", server)));
-        fields.extend(event.reason().map(|reason| ("reason", reason)));
-        let level = if matches!(event, Event::Lost { .. }) { Level::Warn } else { Level::Info };
-        self.log.event(level, &event.sentence(session), &fields);
+        event.log(session);
     }
 }

@@ -8,21 +8,21 @@ use std::{
 use stayput_core::{Generation, Owner};
 
 /// Pool entry and generation of a link. State never carries over to a later entry, whatever its generation.
-pub(crate) type Behind = (u64, Generation);
+pub(crate) type EntryGeneration = (u64, Generation);
 
 /// Generation of each shared link that an owner has seen in requests without a session. Kept in memory, because shared
 /// links live only as long as this process.
 #[derive(Debug, Default)]
-pub(crate) struct SharedGenerations(Mutex<HashMap<String, HashMap<Owner, Behind>>>);
+pub(crate) struct SharedGenerations(Mutex<HashMap<String, HashMap<Owner, EntryGeneration>>>);
 
 impl SharedGenerations {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashMap<Owner, Behind>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashMap<Owner, EntryGeneration>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this owner has seen an earlier generation, and so has lost state. An owner without an entry has lost
     /// nothing: it is recorded with this generation.
-    pub(crate) fn lost(&self, owner: &Owner, server: &str, generation: Behind) -> bool {
+    pub(crate) fn lost(&self, owner: &Owner, server: &str, generation: EntryGeneration) -> bool {
         let mut all = self.lock();
         match all.get_mut(server) {
             Some(owners) => match owners.get(owner) {
@@ -40,7 +40,7 @@ impl SharedGenerations {
     }
 
     /// Records that this owner knows of the loss up to this generation.
-    pub(crate) fn tell(&self, owner: &Owner, server: &str, generation: Behind) {
+    pub(crate) fn tell(&self, owner: &Owner, server: &str, generation: EntryGeneration) {
         let mut all = self.lock();
         let seen = all.entry(server.to_owned()).or_default().entry(owner.clone()).or_default();
         *seen = generation.max(*seen);

@@ -21,7 +21,7 @@ use crate::{
 const MAX_CACHED_VIEWS: usize = 256;
 
 /// Filtered states by the visibility of the restricted servers, in the order of their names.
-type Known = HashMap<Box<[bool]>, Arc<AppState>>;
+type CachedSnapshots = HashMap<Box<[bool]>, Arc<AppState>>;
 
 /// Restrictions of the servers, and the filtered states.
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Visibility {
     /// Restricted servers.
     rules: Arc<BTreeMap<String, ClaimFilter>>,
     /// `None` in a filtered state, which otherwise would hold a reference cycle.
-    known: Option<RwLock<Known>>,
+    known: Option<RwLock<CachedSnapshots>>,
 }
 
 impl Visibility {

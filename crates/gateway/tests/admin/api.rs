@@ -6,7 +6,7 @@ use stayput_testkit::mcp::TestServer;
 
 use crate::{
     kit::{ask, get, sessions, until},
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// R145: the admin API shows a session with its owner, the source of its name, its servers, its process and its

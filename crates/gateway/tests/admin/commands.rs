@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     kit::{sessions, until},
     roles::token,
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// Exit code and output of a command.

@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 
 use crate::{
     document,
-    world::{Gateway, LONG},
+    support::{Gateway, LONG},
 };
 
 /// Answer of the gateway.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kit::{ask_with, over_socket},
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// Creates a token and its entry in the configuration.

@@ -7,8 +7,9 @@ use stayput_testkit::mcp::TestServer;
 use tokio::time::Instant;
 
 use crate::{
-    ALL, notes, tools,
-    world::{Gateway, LONG, mark, stdio},
+    ALL, notes,
+    support::{Gateway, LONG, mark, stdio},
+    tools,
 };
 
 /// Returns the URL of a port without a listener.

@@ -4,8 +4,9 @@ use serde_json::json;
 use stayput_testkit::{mcp::TestServer, peers, processes};
 
 use crate::{
-    ALL, called, notes, tools,
-    world::{Gateway, gone, mark, stdio},
+    ALL, called, notes,
+    support::{Gateway, gone, mark, stdio},
+    tools,
 };
 
 /// R018, R099, E34: a client has one session with a separate state on each server. Another client has other states.
@@ -209,7 +210,7 @@ async fn listening_client_gets_messages_of_all_servers() {
     for (tool, updates) in [("one__notify", 1), ("two__notify", 0), ("one__notify", 1)] {
         client.call(&gateway, tool, json!({})).await;
         for _ in 0..=updates {
-            let heard = tokio::time::timeout(crate::world::LONG, events.message()).await;
+            let heard = tokio::time::timeout(crate::support::LONG, events.message()).await;
             let heard = heard.unwrap_or_else(|_| panic!("nothing was heard of {tool}")).unwrap();
             let method = heard["method"].as_str().unwrap();
             assert!(method.ends_with("/list_changed") || method.ends_with("/updated"), "{heard}");
@@ -246,7 +247,7 @@ async fn modern_server_is_listed_called_and_listened_to() {
     let heard = async {
         tokio::select! { () = heard => {}, () = notify => {} }
     };
-    tokio::time::timeout(crate::world::LONG, heard).await.expect("nothing was heard");
+    tokio::time::timeout(crate::support::LONG, heard).await.expect("nothing was heard");
 }
 
 /// The official Python SDK uses all servers as if they were one, in both eras. In the modern era the path names the

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    ALL, called, notes, tools,
-    world::{Client, Gateway, mark, stdio},
+    ALL, called, notes,
+    support::{Client, Gateway, mark, stdio},
+    tools,
 };
 
 /// Servers come in the order of their names, with all their pages. Nothing else changes.

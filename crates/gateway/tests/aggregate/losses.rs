@@ -7,7 +7,7 @@ use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     ALL,
-    world::{Client, Gateway, LONG, gone, mark, stdio},
+    support::{Client, Gateway, LONG, gone, mark, stdio},
 };
 
 fn is_told(answer: &Value, server: &str) -> bool {

@@ -5,7 +5,7 @@ use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     ALL, called, notes,
-    world::{Gateway, mark, stdio},
+    support::{Gateway, mark, stdio},
 };
 
 /// A URI is routed to the server that lists it or has a template for it.
@@ -69,7 +69,7 @@ async fn resource_subscription_reaches_the_server() {
     client.text(&gateway, "b__notify").await;
     let mut heard = Vec::new();
     while heard.len() < 2 {
-        let message = tokio::time::timeout(crate::world::LONG, events.message()).await;
+        let message = tokio::time::timeout(crate::support::LONG, events.message()).await;
         heard.push(message.unwrap().unwrap()["method"].as_str().unwrap().to_owned());
     }
     heard.sort();
@@ -79,7 +79,7 @@ async fn resource_subscription_reaches_the_server() {
     client.text(&gateway, "b__notify").await;
     client.text(&gateway, "b__notify").await;
     for _ in 0..2 {
-        let message = tokio::time::timeout(crate::world::LONG, events.message()).await;
+        let message = tokio::time::timeout(crate::support::LONG, events.message()).await;
         assert_eq!(message.unwrap().unwrap()["method"], "notifications/tools/list_changed");
     }
 }

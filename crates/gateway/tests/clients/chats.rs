@@ -9,7 +9,7 @@ use stayput_testkit::{
 };
 use tempfile::TempDir;
 
-use crate::{driven::Driven, recipe, world::Gateway};
+use crate::{driven::Driven, recipe, support::Gateway};
 
 /// Names of the conversations.
 const CHATS: [&str; 2] = ["ann", "ben"];
@@ -59,8 +59,8 @@ struct Chatting {
 }
 
 impl Chatting {
-    async fn new(world: &World, (name, peer): (&'static str, Peer)) -> Self {
-        let mut client = Driven::start(&peer, &[&world.gateway.at(""), "auto"]);
+    async fn new(support: &World, (name, peer): (&'static str, Peer)) -> Self {
+        let mut client = Driven::start(&peer, &[&support.gateway.at(""), "auto"]);
         assert_eq!(client.open("plain").await, "2026-07-28", "{name}");
         for chat in CHATS {
             let headers = json!({ "stayput-session": format!("key:{chat}") });
@@ -121,7 +121,7 @@ impl Chatting {
 }
 
 /// Starts a client on each SDK.
-async fn clients(world: &World) -> Vec<Chatting> {
+async fn clients(support: &World) -> Vec<Chatting> {
     // The program may have to be built first.
     let rust = tokio::task::spawn_blocking(|| program("stayput-sdk-client")).await.unwrap();
     let peers = [
@@ -130,14 +130,14 @@ async fn clients(world: &World) -> Vec<Chatting> {
         ("typescript", peers::client("typescript2.mjs")),
         ("rust", Peer { program: rust, args: Vec::new(), env: Vec::new() }),
     ];
-    let clients = peers.into_iter().map(|peer| Chatting::new(world, peer));
+    let clients = peers.into_iter().map(|peer| Chatting::new(support, peer));
     futures_util::future::join_all(clients).await
 }
 
 /// Runs all clients by turns in the same two conversations.
-async fn all_chat(world: &World, ways: (By, By)) {
+async fn all_chat(support: &World, ways: (By, By)) {
     let mut known = [Vec::new(), Vec::new()];
-    for mut client in clients(world).await {
+    for mut client in clients(support).await {
         if matches!(ways.0, By::Handle) {
             client.start().await;
         }
@@ -146,7 +146,7 @@ async fn all_chat(world: &World, ways: (By, By)) {
     assert_eq!(known[0].len(), 4);
     // No other process was started, or it has ended.
     for file in ["@playwright/mcp/cli.js", "server-memory/dist/index.js"] {
-        assert_eq!(world.started(file), 2, "{file}");
+        assert_eq!(support.started(file), 2, "{file}");
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::world::LONG;
+use crate::support::LONG;
 
 /// Running client with any number of sessions. Dropping it kills the process.
 pub(crate) struct Driven {

@@ -6,7 +6,7 @@ use tokio::{process::Command, time::timeout};
 
 use crate::{
     recipe,
-    world::{Gateway, LONG, gone, mark},
+    support::{Gateway, LONG, gone, mark},
 };
 
 /// Runs the tour client against a URL or a command, and returns what it saw.

@@ -5,7 +5,7 @@ use stayput_testkit::{peers, processes::with_token};
 
 use crate::{
     recipe,
-    world::{Client, Gateway, until},
+    support::{Client, Gateway, until},
 };
 
 /// Calls a tool and returns its text.

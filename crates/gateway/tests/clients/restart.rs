@@ -8,7 +8,7 @@ use stayput_testkit::{
 
 use crate::{
     driven::Driven,
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// R118, E07, invariant 3: the state of an HTTP server continues. The loss of a child's state is reported to the

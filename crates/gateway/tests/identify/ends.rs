@@ -6,8 +6,9 @@ use serde_json::json;
 use stayput_testkit::processes;
 
 use crate::{
-    call, count, count_after_a_loss, text, with,
-    world::{Client, Gateway, LONG, gone, mark, stdio},
+    call, count, count_after_a_loss,
+    support::{Client, Gateway, LONG, gone, mark, stdio},
+    text, with,
 };
 
 /// Waits until a server completes an argument. That needs a process, and reports no loss.

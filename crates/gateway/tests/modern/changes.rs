@@ -5,7 +5,7 @@ use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     kit::Modern,
-    world::{Client, Gateway, LONG, mark, stdio},
+    support::{Client, Gateway, LONG, mark, stdio},
 };
 
 /// Finds a tool in a list.
@@ -93,7 +93,7 @@ async fn host_that_names_its_sessions_gets_their_lists() {
         assert_eq!(processes::with_token(&mark).len(), 2, "{at}: no list starts a process");
         in_chat(&gateway, &host, &name("crash"), json!({})).await;
         assert_eq!(other.delete(&gateway).await, 200);
-        crate::world::gone(&mark).await;
+        crate::support::gone(&mark).await;
         in_chat(&gateway, &host, &name("count"), json!({})).await;
     }
 }

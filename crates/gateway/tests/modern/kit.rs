@@ -9,7 +9,7 @@ use stayput_testkit::{
     program,
 };
 
-use crate::world::{Gateway, LONG};
+use crate::support::{Gateway, LONG};
 
 pub(crate) const VERSION: &str = "2026-07-28";
 

@@ -5,7 +5,7 @@ use stayput_testkit::mcp::TestServer;
 
 use crate::{
     kit::{Modern, modern_stdio, request},
-    world::{Gateway, mark},
+    support::{Gateway, mark},
 };
 
 const TAG: &str = "io.modelcontextprotocol/subscriptionId";

@@ -5,7 +5,7 @@ use stayput_testkit::mcp::TestServer;
 
 use crate::{
     kit::{Modern, modern_stdio, request},
-    world::{Gateway, mark, stdio},
+    support::{Gateway, mark, stdio},
 };
 
 /// Starts a gateway in front of servers of both eras over both transports.

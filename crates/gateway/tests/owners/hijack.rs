@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use stayput_testkit::mcp::Answer;
 
 use super::{
-    Somebody, token,
-    world::{Gateway, LONG, gone, mark, stdio},
+    Somebody,
+    support::{Gateway, LONG, gone, mark, stdio},
+    token,
 };
 
 /// Returns status and body for comparison.
@@ -272,7 +273,7 @@ async fn seen(attempt: &Attempt, secrets: &Secrets) -> (u16, Vec<String>, String
     let Secrets { connection, event, handle, caller } = secrets;
     let text =
         [connection, event, handle, caller].iter().fold(text, |text, it| text.replace(*it, "IT"));
-    (status, kinds, super::whom::plain(&text))
+    (status, kinds, super::identity::plain(&text))
 }
 
 /// E30, E31: the whole matrix. With any secret of Ann, anywhere, Bob gets the same answer as with one that never

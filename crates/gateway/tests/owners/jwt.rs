@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{
     Somebody,
     issuer::{Issuer, Signer},
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 pub(super) const AUDIENCE: &str = "https://mcp.example.com";

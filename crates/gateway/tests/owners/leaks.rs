@@ -4,9 +4,11 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    Somebody, raw, token,
-    whom::modern,
-    world::{Gateway, LONG, until},
+    Somebody,
+    identity::modern,
+    raw,
+    support::{Gateway, LONG, until},
+    token,
 };
 
 /// Marker in every path and query of these tests. No client may see it.

@@ -9,8 +9,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    Somebody, token,
-    world::{Gateway, LONG, gone, mark, stdio},
+    Somebody,
+    support::{Gateway, LONG, gone, mark, stdio},
+    token,
 };
 
 /// Starts a gateway with these limits for Ann and Bob.

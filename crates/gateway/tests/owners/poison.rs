@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use super::{
     Somebody,
     raw::{self, Heard},
+    support::{Gateway, LONG},
     token,
-    world::{Gateway, LONG},
 };
 
 const TRIES: usize = 400;

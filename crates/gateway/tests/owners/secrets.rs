@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, processes};
 
 use super::{
-    Somebody, token,
-    world::{Gateway, LONG, gone, mark, stdio},
+    Somebody,
+    support::{Gateway, LONG, gone, mark, stdio},
+    token,
 };
 
 /// Prefix of every secret in these tests. `scripts/secrets` searches all output of gateways for it.

@@ -6,8 +6,9 @@ use stayput_testkit::mcp::{Answer, Events, TestServer};
 use tempfile::NamedTempFile;
 
 use super::{
-    Somebody, token,
-    world::{Gateway, LONG, mark, stdio, until},
+    Somebody,
+    support::{Gateway, LONG, mark, stdio, until},
+    token,
 };
 
 const RESOURCE: &str = "test://count";
@@ -227,10 +228,10 @@ fn everything() -> Value {
 #[tokio::test]
 async fn server_request_reaches_only_the_client_of_the_call() {
     for way in WAYS {
-        let world = World::new(way, "asked").await;
-        let ann = world.client(&world.ann, json!({})).await;
-        let other = world.client(&world.ann, everything()).await;
-        let bob = world.client(&world.bob, everything()).await;
+        let support = World::new(way, "asked").await;
+        let ann = support.client(&support.ann, json!({})).await;
+        let other = support.client(&support.ann, everything()).await;
+        let bob = support.client(&support.bob, everything()).await;
         let (mut others, mut bobs) = (other.listen().await, bob.listen().await);
         for (tool, method) in ASKED {
             let mut call = ann.call(tool, json!({})).await.events();
@@ -253,9 +254,9 @@ async fn server_request_reaches_only_the_client_of_the_call() {
 #[tokio::test]
 async fn server_request_during_several_calls_is_refused() {
     for way in WAYS {
-        let world = World::new(way, "several").await;
-        let ann = world.client(&world.ann, json!({})).await;
-        let bob = world.client(&world.bob, everything()).await;
+        let support = World::new(way, "several").await;
+        let ann = support.client(&support.ann, json!({})).await;
+        let bob = support.client(&support.bob, everything()).await;
         let mut bobs = bob.listen().await;
         let slow = bob.slow().await;
         for (tool, _) in ASKED {
@@ -274,9 +275,9 @@ async fn server_request_during_several_calls_is_refused() {
 #[tokio::test]
 async fn server_request_after_a_cancelled_call_is_refused() {
     for way in WAYS {
-        let world = World::new(way, "cancelled").await;
-        let ann = world.client(&world.ann, everything()).await;
-        let bob = world.client(&world.bob, everything()).await;
+        let support = World::new(way, "cancelled").await;
+        let ann = support.client(&support.ann, everything()).await;
+        let bob = support.client(&support.bob, everything()).await;
         // The stream of the link is read only while a client listens.
         let _listening = bob.listen().await;
         let slow = bob.slow().await;
@@ -304,9 +305,9 @@ async fn server_request_after_a_cancelled_call_is_refused() {
 #[tokio::test]
 async fn cancelled_server_request_is_cancelled_at_its_client() {
     for way in WAYS {
-        let world = World::new(way, "withdrawn").await;
-        let ann = world.client(&world.ann, everything()).await;
-        let bob = world.client(&world.bob, everything()).await;
+        let support = World::new(way, "withdrawn").await;
+        let ann = support.client(&support.ann, everything()).await;
+        let bob = support.client(&support.bob, everything()).await;
         let mut bobs = bob.listen().await;
         let mut call = ann.call("elicit", json!({})).await.events();
         let asked = next(&mut call).await;
@@ -322,7 +323,7 @@ async fn cancelled_server_request_is_cancelled_at_its_client() {
         ann.cancel().await;
         assert_eq!(methods(&rest(call).await), [""; 0], "{way:?}");
         assert_eq!(ann.heard(&mut [&mut bobs]).await, [[""; 0]], "{way:?}");
-        assert!(!world.told().contains("accept"), "{way:?}: {}", world.told());
+        assert!(!support.told().contains("accept"), "{way:?}: {}", support.told());
     }
 }
 
@@ -330,17 +331,17 @@ async fn cancelled_server_request_is_cancelled_at_its_client() {
 #[tokio::test]
 async fn request_outside_a_call_is_answered_by_the_gateway() {
     for way in WAYS {
-        let world = World::new(way, "outside").await;
-        let ann = world.client(&world.ann, everything()).await;
-        let bob = world.client(&world.bob, everything()).await;
+        let support = World::new(way, "outside").await;
+        let ann = support.client(&support.ann, everything()).await;
+        let bob = support.client(&support.bob, everything()).await;
         let (mut anns, mut bobs) = (ann.listen().await, bob.listen().await);
         let asked = ["ping", "roots/list", "elicitation/create", "sampling/createMessage"];
         for method in asked {
             bob.have_sent(json!({ "jsonrpc": "2.0", "id": method, "method": method })).await;
         }
-        assert_eq!(world.answer_to("ping").await["result"], json!({}), "{way:?}");
+        assert_eq!(support.answer_to("ping").await["result"], json!({}), "{way:?}");
         for method in &asked[1..] {
-            let answer = world.answer_to(method).await;
+            let answer = support.answer_to(method).await;
             assert_eq!(answer["error"]["code"], -32601, "{way:?}: {answer}");
         }
         // Roots belong to the whole link, so the client of a call does not get this request either.
@@ -356,11 +357,11 @@ async fn request_outside_a_call_is_answered_by_the_gateway() {
 #[tokio::test]
 async fn update_reaches_subscribers_and_list_change_reaches_all() {
     for way in WAYS {
-        let world = World::new(way, "updates").await;
-        let ann = world.client(&world.ann, json!({})).await;
-        let other = world.client(&world.ann, json!({})).await;
-        let bob = world.client(&world.bob, json!({})).await;
-        let wide = Client::new(&world.bob, world.gateway.at(""), json!({})).await;
+        let support = World::new(way, "updates").await;
+        let ann = support.client(&support.ann, json!({})).await;
+        let other = support.client(&support.ann, json!({})).await;
+        let bob = support.client(&support.bob, json!({})).await;
+        let wide = Client::new(&support.bob, support.gateway.at(""), json!({})).await;
         for client in [&ann, &wide] {
             client.subscribe().await;
         }
@@ -377,10 +378,10 @@ async fn update_reaches_subscribers_and_list_change_reaches_all() {
 #[tokio::test]
 async fn log_message_reaches_only_its_call() {
     for way in WAYS {
-        let world = World::new(way, "logged").await;
-        let ann = world.client(&world.ann, json!({})).await;
-        let other = world.client(&world.ann, json!({})).await;
-        let bob = world.client(&world.bob, json!({})).await;
+        let support = World::new(way, "logged").await;
+        let ann = support.client(&support.ann, json!({})).await;
+        let other = support.client(&support.ann, json!({})).await;
+        let bob = support.client(&support.bob, json!({})).await;
         let (mut others, mut bobs) = (other.listen().await, bob.listen().await);
         let heard = async || {
             let said = all(ann.call("log", json!({})).await).await;

@@ -14,11 +14,11 @@ use tokio::{
 
 use super::{
     Somebody,
+    identity::modern,
     issuer::{Issuer, Signer},
     jwt::{AUDIENCE, but, claims, now},
+    support::{Gateway, LONG, gone, mark, stdio, until},
     token,
-    whom::modern,
-    world::{Gateway, LONG, gone, mark, stdio, until},
 };
 
 /// Longest time that a stream may outlive the access of its client.
@@ -422,9 +422,9 @@ async fn unread_stream_ends_too() {
 async fn withdrawn_server_sends_nothing_on_the_path_of_all_servers() {
     let mark = mark("streams-all");
     let (ann, bob, auth) = two();
-    let shared = |whom: Value| {
+    let shared = |identity: Value| {
         let mut server = stdio(&mark, &[]);
-        server["stayput"] = json!({ "isolation": "shared", "for": whom });
+        server["stayput"] = json!({ "isolation": "shared", "for": identity });
         server
     };
     let both = json!({ "sub": ["ann", "bob"] });

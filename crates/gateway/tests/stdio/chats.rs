@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     kit::{Home, servers},
-    world::{gone, mark},
+    support::{gone, mark},
 };
 
 /// R146, R148, R150, R155: each chat starts a session, passes its handle, and has its own process.

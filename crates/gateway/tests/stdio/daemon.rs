@@ -7,7 +7,7 @@ use stayput_testkit::processes;
 
 use crate::{
     kit::{Home, kill, servers},
-    world::{gone, mark, until},
+    support::{gone, mark, until},
 };
 
 /// Invariant 4: ten concurrent windows start one daemon. It exits after the last of them and leaves nothing behind.

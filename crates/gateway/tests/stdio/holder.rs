@@ -5,7 +5,7 @@ use stayput_testkit::program;
 
 use crate::{
     kit::{Home, Window, servers},
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// Starts a window on the store of a gateway.

@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::world::{LONG, until};
+use crate::support::{LONG, until};
 
 /// User with an empty data folder.
 pub(crate) struct Home(pub(crate) TempDir);
@@ -102,7 +102,7 @@ impl Window {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let (log, stderr) = (Arc::new(Mutex::new(String::new())), child.stderr.take().unwrap());
-        let (kept, mut capture) = (log.clone(), crate::world::capture());
+        let (kept, mut capture) = (log.clone(), crate::support::capture());
         let logging = tokio::runtime::Handle::current().spawn(async move {
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kit::{Home, Window, servers, text},
-    world::{gone, mark},
+    support::{gone, mark},
 };
 
 /// Returns the parameters of a modern request.

@@ -5,7 +5,7 @@ use stayput_testkit::{peers, program};
 use crate::{
     driven::Driven,
     kit::{Home, servers},
-    world::{gone, mark},
+    support::{gone, mark},
 };
 
 /// R163: SDKs for Python and TypeScript in both eras. Two concurrent clients have a session each, and a process ends

@@ -13,8 +13,8 @@ use tokio::{
 };
 
 use crate::{
+    support::LONG,
     transcript::{Kind, Transcript},
-    world::LONG,
 };
 
 /// A request that is sent; its answer is recorded as far as it is read.

@@ -16,8 +16,8 @@ use tokio::{
 
 use crate::{
     cells::Era,
+    support::LONG,
     transcript::{Kind, Line},
-    world::LONG,
 };
 
 /// A server of one name; each process that the gateway starts for it has its own recording.

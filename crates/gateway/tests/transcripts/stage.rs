@@ -11,8 +11,8 @@ use crate::{
     client::{Client, Http},
     server::Scripted,
     stdio::Process,
+    support::{Gateway, gone},
     transcript::{self, Transcript},
-    world::{Gateway, gone},
 };
 
 /// A gateway, its servers and the recording of one scenario.

@@ -9,8 +9,8 @@ use tokio::{
 };
 
 use crate::{
+    support::LONG,
     transcript::{Kind, Transcript},
-    world::LONG,
 };
 
 /// A running `stayput stdio`; killed when dropped.

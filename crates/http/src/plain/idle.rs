@@ -216,7 +216,7 @@ enum WaitState {
     Over,
 }
 
-/// Future of [`IdlePool::wish`]. Dropped, it passes on a connection that it was given.
+/// Future of [`IdlePool::wait_for_idle`]. Dropping it passes on a connection that it was given.
 pub(super) struct SocketWaiter {
     pool: Arc<IdlePool>,
     worker: usize,

@@ -36,10 +36,10 @@ pub(crate) trait ChildControl: Send + Sync + fmt::Debug {
     fn signal(&self, signal: Signal);
 
     /// Kills the group, reaps the leader, then kills the leftovers and the processes in `claim`.
-    async fn reap(self: Arc<Self>, kill_set: KillSet) -> Reaped;
+    async fn reap(self: Arc<Self>, kill_set: KillSet) -> ReapResult;
 
     /// Does the same as `reap`, at once and without a runtime. Blocks.
-    fn reap_now(&self, kill_set: KillSet) -> Reaped;
+    fn reap_now(&self, kill_set: KillSet) -> ReapResult;
 
     /// Processes among which the child's mark is searched.
     fn search_scope(&self) -> SearchScope;
@@ -54,7 +54,7 @@ pub(crate) trait ChildControl: Send + Sync + fmt::Debug {
 
 /// Result of reaping a child.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reaped {
+pub(crate) struct ReapResult {
     pub(crate) exited: ExitStatus,
     pub(crate) leftovers: usize,
 }
@@ -243,7 +243,7 @@ impl Lifecycle {
         Some(all.iter().filter_map(|process| procfs::resident(process.pid)).sum())
     }
 
-    fn finish(&self, how: EndedBy, reaped: Reaped) {
+    fn finish(&self, how: EndedBy, reaped: ReapResult) {
         // Removed before the waiters are woken: they may count the live children at once.
         self.registry.remove(self.number);
         self.change(|state| {

@@ -28,7 +28,9 @@ use super::{
 use crate::{
     Error, NameSource, ServerSessions,
     names::{RequestHeaders, SessionRef, connection_hash},
-    request::{RequestInfo, RequestKind, RequestSession, SessionExtension, parse, scope::Scoped},
+    request::{
+        RequestInfo, RequestKind, RequestSession, SessionExtension, parse, scope::RequestScope,
+    },
 };
 
 /// Result of the wrapped service.
@@ -55,7 +57,7 @@ pin_project! {
         /// Running in the wrapped service.
         Call {
             #[pin]
-            call: Scoped<F>,
+            call: RequestScope<F>,
         },
         /// Running with connection check, cookie or list filter.
         Full { future: Pin<Box<dyn Future<Output = T> + Send>> },
@@ -166,7 +168,7 @@ impl<S, B> PendingRequest<S, B> {
         if full_path {
             return full_path_step(request_session, self.inner, request);
         }
-        Step::Call { call: Scoped::new(request_session, self.inner.call(request)) }
+        Step::Call { call: RequestScope::new(request_session, self.inner.call(request)) }
     }
 }
 
@@ -221,7 +223,7 @@ where
         _ => None,
     };
     let deleted = request_session.connection_hash().filter(|_| *request.method() == Method::DELETE);
-    let response = Scoped::new(request_session.clone(), inner.call(request)).await?;
+    let response = RequestScope::new(request_session.clone(), inner.call(request)).await?;
     if let Some(name) = deleted.filter(|_| response.status().is_success())
         && let Err(error) = request_session.sessions().registry().disconnect(name).await
     {

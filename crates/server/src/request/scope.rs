@@ -38,14 +38,14 @@ pub(crate) fn run_in_scope<T>(
 
 pin_project! {
     /// Future that runs for a request. Smaller than `tokio::task_local!`, because every request passes through it.
-    pub(crate) struct Scoped<F> {
+    pub(crate) struct RequestScope<F> {
         request_session: Option<Arc<RequestSession>>,
         #[pin]
         work: F,
     }
 }
 
-impl<F> Scoped<F> {
+impl<F> RequestScope<F> {
     pub(crate) fn new(request_session: Arc<RequestSession>, work: F) -> Self {
         Self { request_session: Some(request_session), work }
     }
@@ -60,7 +60,7 @@ impl<F> Scoped<F> {
     }
 }
 
-impl<F: Future> Future for Scoped<F> {
+impl<F: Future> Future for RequestScope<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -127,13 +127,13 @@ mod tests {
             cx.waker().wake_by_ref();
             if polls > 2 { Poll::Ready(()) } else { Poll::Pending }
         });
-        let mut inner = std::pin::pin!(Scoped::new(two.clone(), inner));
+        let mut inner = std::pin::pin!(RequestScope::new(two.clone(), inner));
         let outer = poll_fn(|cx| {
             let polled = inner.as_mut().poll(cx);
             assert!(is_current(&one));
             polled
         });
-        Scoped::new(one.clone(), outer).await;
+        RequestScope::new(one.clone(), outer).await;
         assert!(current().is_none());
         assert!(inner.take_request().is_some_and(|it| Arc::ptr_eq(&it, &two)));
         let panics = AssertUnwindSafe(|| run_in_scope(&one, || panic!("on purpose")));

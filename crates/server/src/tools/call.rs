@@ -20,7 +20,7 @@ use crate::{
     extract::session_extension,
     request::{
         RequestSession,
-        scope::{Scoped, run_in_scope},
+        scope::{RequestScope, run_in_scope},
     },
 };
 
@@ -41,11 +41,11 @@ pub(super) fn run<'s, S>(
     };
     // A synchronous tool runs inside this call.
     let call = run_in_scope(&request_session, || inner(context));
-    Box::pin(SessionCall(Scoped::new(request_session, call)))
+    Box::pin(SessionCall(RequestScope::new(request_session, call)))
 }
 
 /// Running tool call. Written by hand, because the result is large and nearly always passed on unchanged.
-struct SessionCall<'s>(Scoped<ToolFuture<'s>>);
+struct SessionCall<'s>(RequestScope<ToolFuture<'s>>);
 
 impl Future for SessionCall<'_> {
     type Output = Result<CallToolResponse, ErrorData>;

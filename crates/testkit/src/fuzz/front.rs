@@ -342,7 +342,8 @@ impl Running {
             "sh",
             &program,
         ]);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--config"]);
+        command.args(["serve", "--log-format", "text", "--listen", "127.0.0.1:0"]);
+        command.args(["--store", "memory:", "--config"]);
         command.arg(&config).env("XDG_DATA_HOME", folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -67,7 +67,7 @@ impl TestServer {
         &self.url
     }
 
-    /// Returns its port.
+    /// Returns the port of the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.url.rsplit(':').next().and_then(|rest| rest.split('/').next()?.parse().ok()).unwrap()

@@ -16,7 +16,7 @@ use super::{
     Call, CallError, CallOptions, LinkTransport, Listeners, NegotiatedProtocol, PendingCall,
     RequestOrigin,
     pending::Pending,
-    prepare::{self, Prepared},
+    prepare::{self, PreparedMessage},
 };
 use crate::{
     Budget, Delivery, InitializeResult, Loss, LossReason, Server,
@@ -235,7 +235,7 @@ impl Core {
     fn admit(
         self: &Arc<Self>,
         pending_call: Arc<PendingCall>,
-        prepared: Prepared,
+        prepared: PreparedMessage,
     ) -> Result<Call, CallError> {
         let earlier = lock(&self.pending).add(pending_call.clone())?;
         let call = Call::new(self.clone(), pending_call);

@@ -41,7 +41,7 @@ pub use listener::Listener;
 pub(crate) use listener::Listeners;
 pub(crate) use negotiated_protocol::{NegotiatedProtocol, marks};
 pub(crate) use pending_call::{PendingCall, expiry};
-pub(crate) use prepare::{Prepared, Routing, compose, notification, one_line};
+pub(crate) use prepare::{PreparedMessage, Routing, compose, notification, one_line};
 pub(crate) use receive::MessageSource;
 
 /// Live stack between a session and one server: a child process or an HTTP client, its reader, and the

@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-use super::{CallOptions, ClientCapabilities, Inbox, Prepared, driver::Driver};
+use super::{CallOptions, ClientCapabilities, Inbox, PreparedMessage, driver::Driver};
 
 /// Call in flight. Link, caller and reader share it in one allocation.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl PendingCall {
     pub(crate) fn new(
         number: u64,
         id: Option<IdBuf>,
-        prepared: &mut Prepared,
+        prepared: &mut PreparedMessage,
         options: CallOptions,
         limit: Duration,
     ) -> Arc<Self> {

@@ -7,7 +7,7 @@ use super::{CallError, NegotiatedProtocol};
 
 /// Request as it is sent to the server.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedMessage {
     pub(crate) text: Bytes,
     /// Progress token of the caller, as it was written.
     pub(crate) token: Option<Box<str>>,
@@ -31,7 +31,7 @@ pub(crate) fn request(
     message: &Message<'_>,
     number: u64,
     protocol: Option<&NegotiatedProtocol>,
-) -> Result<Prepared, CallError> {
+) -> Result<PreparedMessage, CallError> {
     let MessageKind::Request { id, method, params } = message.kind() else {
         return Err(CallError::Invalid("only a request can be called".into()));
     };
@@ -39,7 +39,7 @@ pub(crate) fn request(
     let modern = protocol.filter(|protocol| protocol.era() == Era::Modern);
     if token.is_none() && modern.is_none() {
         let text = line(message.text(), id.raw(), number);
-        return Ok(Prepared { text, token: None, handshake: false, routing: None });
+        return Ok(PreparedMessage { text, token: None, handshake: false, routing: None });
     }
     let number = number.to_string();
     let mut edits = message.edit();
@@ -76,7 +76,7 @@ pub(crate) fn request(
     let text = edits.apply().map_err(|error| CallError::Invalid(error.to_string().into()))?;
     let text = one_line(&text);
     let token = token.map(|token| token.as_str().into());
-    Ok(Prepared { text, token, handshake: false, routing })
+    Ok(PreparedMessage { text, token, handshake: false, routing })
 }
 
 fn routing(
@@ -104,7 +104,7 @@ pub(crate) fn plain(
     params: Option<&str>,
     number: u64,
     protocol: Option<&NegotiatedProtocol>,
-) -> Option<Prepared> {
+) -> Option<PreparedMessage> {
     if protocol.is_some_and(|protocol| protocol.era() == Era::Modern) {
         return None;
     }
@@ -130,7 +130,7 @@ pub(crate) fn plain(
     json::push_number(&mut line, number);
     parts.iter().for_each(|part| line.extend_from_slice(part.as_bytes()));
     end_line(&mut line);
-    Some(Prepared { text: line.into(), token: None, handshake: false, routing: None })
+    Some(PreparedMessage { text: line.into(), token: None, handshake: false, routing: None })
 }
 
 /// Number of decimal digits. Buffers get the exact size: `Bytes` needs an extra allocation for a `Vec` with
@@ -183,7 +183,7 @@ pub(crate) fn notification(method: &str, params: Option<&str>) -> Bytes {
 mod tests {
     use super::*;
 
-    fn prepared(text: &str, protocol: Option<&NegotiatedProtocol>) -> Prepared {
+    fn prepared(text: &str, protocol: Option<&NegotiatedProtocol>) -> PreparedMessage {
         request(&Message::parse(text.as_bytes()).unwrap(), 17, protocol).unwrap()
     }
 

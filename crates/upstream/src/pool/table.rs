@@ -27,8 +27,8 @@ struct Entries {
     sessions: HashMap<SessionId, Arc<PoolEntry>>,
     /// Further entries of a session.
     more: HashMap<SessionId, Vec<Arc<PoolEntry>>>,
-    /// Raised when the session ends. For requests that have no entry yet.
-    visits: HashMap<SessionId, Arc<Flag>>,
+    /// Requests that have no entry yet, by session: their number, and the flag that is raised when the session ends.
+    unopened: HashMap<SessionId, (usize, Arc<Flag>)>,
     /// Sessions that are ending. A new link of such a session waits until the end is complete.
     endings: HashMap<SessionId, Arc<Flag>>,
 }
@@ -107,8 +107,10 @@ impl Table {
 
     /// Registers a request of this session that has no entry yet. Its flag is raised if the session ends.
     pub(super) fn register(&self, session: SessionId) -> OpenGuard<'_> {
-        let over = lock(&self.0).visits.entry(session).or_default().clone();
-        OpenGuard { table: self, session, over }
+        let mut table = lock(&self.0);
+        let (count, over) = table.unopened.entry(session).or_default();
+        *count += 1;
+        OpenGuard { table: self, session, over: over.clone() }
     }
 
     /// Finds the entry for a borrowed key.
@@ -129,7 +131,7 @@ impl Table {
         gone: Arc<Flag>,
     ) -> (Vec<Arc<PoolEntry>>, Option<Arc<Flag>>) {
         let mut table = lock(&self.0);
-        if let Some(over) = table.visits.remove(&session) {
+        if let Some((_, over)) = table.unopened.remove(&session) {
             over.raise();
         }
         let mut entries = table.more.remove(&session).unwrap_or_default();
@@ -233,9 +235,14 @@ impl OpenGuard<'_> {
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         let mut table = lock(&self.table.0);
-        let own = |over: &Arc<Flag>| Arc::ptr_eq(over, &self.over) && Arc::strong_count(over) <= 2;
-        if table.visits.get(&self.session).is_some_and(own) {
-            table.visits.remove(&self.session);
+        let Entry::Occupied(mut unopened) = table.unopened.entry(self.session) else { return };
+        let (count, over) = unopened.get_mut();
+        // After the end of the session, the entry is that of later requests.
+        if Arc::ptr_eq(over, &self.over) {
+            *count -= 1;
+            if *count == 0 {
+                unopened.remove();
+            }
         }
     }
 }

@@ -192,7 +192,7 @@ fn run(steps: &[Step]) {
     let _inside = runtime.enter();
     let (budget, resting) = (Budget::new(LIMITS), BackingOff::default());
     let owners = ["ann", "bob", "carl"].map(owner);
-    let mut world = World {
+    let mut support = World {
         budget: &budget,
         owners: &owners,
         resting: &resting,
@@ -201,21 +201,21 @@ fn run(steps: &[Step]) {
         memory: 0,
     };
     for step in steps {
-        world.step(step);
-        world.settle();
-        world.check();
+        support.step(step);
+        support.settle();
+        support.check();
     }
     // If all links end one after the other, every request is served.
     for _ in 0..steps.len() + 1 {
-        world.step(&Step::Rest(0));
-        world.settle();
-        world.step(&Step::Gone);
-        world.step(&Step::End(0));
-        world.settle();
-        world.check();
+        support.step(&Step::Rest(0));
+        support.settle();
+        support.step(&Step::Gone);
+        support.step(&Step::End(0));
+        support.settle();
+        support.check();
     }
-    assert!(world.line.is_empty(), "somebody was forgotten");
-    drop(world);
+    assert!(support.line.is_empty(), "somebody was forgotten");
+    drop(support);
     drop(resting);
     assert_eq!(budget.used(), BudgetUsage::default());
 }
@@ -286,23 +286,23 @@ fn turns(arrivals: &[(usize, usize)], ends: &[usize]) {
     let budget = Budget::new(Limits { processes: 3, per_owner, ..LIMITS });
     let (resting, owners) = (BackingOff::default(), ["ann", "bob", "carl"].map(owner));
     let (budget, resting, owners) = (&budget, &resting, &owners);
-    let mut world =
+    let mut support =
         World { budget, owners, resting, live: Vec::new(), line: Vec::new(), memory: 0 };
     // How often each owner was served since each other one began to wait or was last served.
     let mut served = [[0usize; 3]; 3];
     for (round, end) in ends.iter().enumerate() {
         if let Some((payer, count)) = arrivals.get(round) {
             for _ in 0..*count {
-                world.step(&Step::Admit { payer: *payer, process: true });
+                support.step(&Step::Admit { payer: *payer, process: true });
             }
-            world.settle();
+            support.settle();
         }
-        let before: Vec<usize> = world.line.iter().map(|one| one.payer).collect();
-        world.step(&Step::End(*end));
-        let room = |payer: usize| world.count(Some(&owners[payer])).0 < 2;
+        let before: Vec<usize> = support.line.iter().map(|one| one.payer).collect();
+        support.step(&Step::End(*end));
+        let room = |payer: usize| support.count(Some(&owners[payer])).0 < 2;
         let could: Vec<bool> = (0..3).map(|one| before.contains(&one) && room(one)).collect();
-        world.settle();
-        let after: Vec<usize> = world.line.iter().map(|one| one.payer).collect();
+        support.settle();
+        let after: Vec<usize> = support.line.iter().map(|one| one.payer).collect();
         let number = |line: &[usize], payer| line.iter().filter(|one| **one == payer).count();
         for payer in (0..3).filter(|one| number(&before, *one) > number(&after, *one)) {
             for other in (0..3).filter(|other| *other != payer) {

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     ALONE,
-    world::{
+    support::{
         LONG, alive, close, links_with, params, place, quick, server_with, stdio, text, token,
         try_open, until,
     },
@@ -159,7 +159,7 @@ impl World {
         let before = self.seen.last(of);
         let params = params("stats", "{}");
         let answers = async {
-            let count = crate::world::params("count", "{}");
+            let count = crate::support::params("count", "{}");
             let count = link.call("tools/call", Some(&count), CallOptions::default()).await?;
             let count = count.answer().await?;
             let stats = link.call("tools/call", Some(&params), CallOptions::default()).await?;
@@ -219,18 +219,18 @@ impl World {
 
 async fn chaos(seed: u64) {
     let token = token();
-    let world = Arc::new(World::new(seed, token.clone()));
+    let support = Arc::new(World::new(seed, token.clone()));
     let tasks = (0..4).map(|task| {
-        let world = world.clone();
-        Handle::current().spawn(async move { world.run(task, 25).await })
+        let support = support.clone();
+        Handle::current().spawn(async move { support.run(task, 25).await })
     });
     for task in join_all(tasks).await {
         task.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
-    close(&world.links).await;
+    close(&support.links).await;
     assert!(alive(&token).is_empty(), "seed {seed}: a process is left");
-    assert_eq!(world.links.used().waiting, 0, "seed {seed}");
-    drop(world);
+    assert_eq!(support.links.used().waiting, 0, "seed {seed}");
+    drop(support);
     until("all tasks are done", || Handle::current().metrics().num_alive_tasks() == 0).await;
 }
 

@@ -9,7 +9,7 @@ use stayput_upstream::{
     Options,
 };
 
-use crate::world::{
+use crate::support::{
     LONG, alive, call, close, links, none_alive, open, params, place, quick, server_with, stdio,
     token, try_call, try_open, until,
 };

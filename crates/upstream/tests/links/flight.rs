@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use stayput_upstream::{EraChoice, Isolation, LinkOpenError, Options, Server, Timeouts};
 
-use crate::world::{
+use crate::support::{
     alive, call, close, links, none_alive, open, place, quick, server_with, stats, stdio, token,
     try_open, until,
 };

@@ -9,7 +9,7 @@ use stayput_upstream::{
     LinkOpenOptions, LinkOwner, Links, LossReason, PooledLink, SealKey, Server,
 };
 
-use crate::world::{
+use crate::support::{
     LONG, alive, call, close, links, none_alive, place, quick, server_with, stdio, token,
 };
 

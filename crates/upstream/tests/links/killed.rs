@@ -17,7 +17,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::world::{call, open, place, quick, server_with, until};
+use crate::support::{call, open, place, quick, server_with, until};
 
 /// Number of links.
 const LINKS: usize = 20;
@@ -91,7 +91,7 @@ struct Token(String);
 
 impl Drop for Token {
     fn drop(&mut self) {
-        crate::world::kill(&self.0);
+        crate::support::kill(&self.0);
     }
 }
 

@@ -6,7 +6,7 @@ use stayput_upstream::{
     CallOptions, Isolation, Limits, LinkOpenError, LossReason, Obstacle, Options, PerOwner, Server,
 };
 
-use crate::world::{
+use crate::support::{
     LONG, alive, call, close, kill, links_with, open, params, place, place_of, quick, server_with,
     stdio, token, try_call, try_open, until,
 };

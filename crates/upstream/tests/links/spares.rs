@@ -6,7 +6,7 @@ use stayput_upstream::{
     CallOptions, Isolation, Limits, Links, Options, PerOwner, Server, SpareOptions,
 };
 
-use crate::world::{
+use crate::support::{
     alive, call, close, kill, links, links_with, none_alive, open, params, place, place_of, quick,
     server_with, stdio, token, try_open, until,
 };

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::{
     kit::{Token, Way, alive, arguments, ask, freeze, kill_hard, open, tool},
-    world::{close, place, try_call, until},
+    support::{close, place, try_call, until},
 };
 
 /// Server with a browser for each session, and the token of its processes.

@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     browser::{Browser, frozen, page},
     kit::{Token, Way, alive, open, tool},
-    world::{place, until},
+    support::{place, until},
 };
 
 /// Stayput process that is killed. Does nothing when the harness runs it.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::{
     kit::{Token, Way, ask, everything, kept, open, talk, tool},
     listening::Listening,
-    world::{LONG, close, place, until},
+    support::{LONG, close, place, until},
 };
 
 /// Server on one transport, and the objects that keep it running.

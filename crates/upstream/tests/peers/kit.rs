@@ -19,7 +19,7 @@ use stayput_upstream::{
 };
 use tokio::{runtime::Handle, time::timeout};
 
-use crate::world::LONG;
+use crate::support::LONG;
 
 /// Parent of the child processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::{
 
 use stayput_testkit::peers::Peer;
 
-use crate::world::until;
+use crate::support::until;
 
 /// Running third-party HTTP server. It is in the process group of the test, so that it is killed with the test after a
 /// timeout. Killed on drop.

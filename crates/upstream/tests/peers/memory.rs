@@ -6,7 +6,7 @@ use stayput_upstream::{EraChoice, Isolation, LinkOwner, Links, Options, Server};
 
 use crate::{
     kit::{Token, Way, kept, open, tool},
-    world::{close, place, place_of, until},
+    support::{close, place, place_of, until},
 };
 
 async fn remembers(links: &Links, server: &Server, place: &LinkOwner, name: &str) {

@@ -11,7 +11,7 @@ use stayput_wire::Era;
 use crate::{
     kit::{Way, kept, open, talk, tool},
     listening::Listening,
-    world::{close, place, try_call},
+    support::{close, place, try_call},
 };
 
 async fn start() -> Listening {

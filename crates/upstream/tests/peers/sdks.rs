@@ -12,7 +12,7 @@ use stayput_wire::Era;
 use crate::{
     kit::{Token, Way, kept, open, tool},
     listening::Listening,
-    world::{LONG, close, place, try_call},
+    support::{LONG, close, place, try_call},
 };
 
 /// Counts in a session, with a newly opened link each time.

@@ -11,7 +11,7 @@ use stayput_upstream::{
 };
 use tokio::runtime::Handle;
 
-use crate::world::{
+use crate::support::{
     LONG, SHAKE, alive, call, close, links, none_alive, open, params, place, quick, scripted,
     server_with, shell, stdio, token, try_call, try_open, until,
 };

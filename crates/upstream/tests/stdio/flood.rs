@@ -4,7 +4,7 @@ use stayput_upstream::{
     Call, CallError, CallOptions, ClientCapabilities, Incoming, Links, PooledLink,
 };
 
-use crate::world::{LONG, close, links, open, place, scripted, token, until};
+use crate::support::{LONG, close, links, open, place, scripted, token, until};
 
 /// More than 4 MiB of lines.
 const LINES: usize = 40_000;

@@ -5,7 +5,7 @@ use stayput_upstream::{
     PooledLink, ServerRequest,
 };
 
-use crate::world::{
+use crate::support::{
     LONG, close, legacy, links, params, place, scripted, text, token, try_call, until,
 };
 

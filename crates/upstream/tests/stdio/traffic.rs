@@ -3,7 +3,9 @@
 use stayput_upstream::{Call, CallOptions, ClientCapabilities, Incoming, Link};
 use stayput_wire::Message;
 
-use crate::world::{LONG, close, legacy, links, open, params, place, scripted, text, token, until};
+use crate::support::{
+    LONG, close, legacy, links, open, params, place, scripted, text, token, until,
+};
 
 /// Returns the next message for a call.
 async fn next(call: &mut Call) -> Option<Incoming> {

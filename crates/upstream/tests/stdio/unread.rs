@@ -7,7 +7,7 @@ use stayput_testkit::processes;
 use stayput_upstream::{CallError, CallOptions, Delivery, Links, PooledLink};
 use stayput_wire::Message;
 
-use crate::world::{LONG, call, close, kill, legacy, links, open, place, scripted, token, until};
+use crate::support::{LONG, call, close, kill, legacy, links, open, place, scripted, token, until};
 
 const MIB: usize = 1 << 20;
 

@@ -17,7 +17,7 @@ use stayput_upstream::{
     ProviderError,
 };
 
-use crate::world::{
+use crate::support::{
     call, close, links, open, place,
     remote::{count, error, once, over, status},
     server, try_call, try_open,

@@ -6,7 +6,7 @@ use stayput_upstream::{
     ClientInfo, EraChoice, Http, Isolation, LinkOpenError, Options, Server, ServerProtocol,
 };
 
-use crate::world::{
+use crate::support::{
     close, links, open, place,
     remote::{count, count_once, error, status},
     server_with, stdio, try_open,

@@ -7,7 +7,7 @@ use serde_json::json;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{CallError, Incoming};
 
-use crate::world::{
+use crate::support::{
     LONG, call, close, links, open, place,
     remote::{begin, count, end, legacy_at, once, until_counted},
     until,
@@ -85,7 +85,7 @@ async fn server_that_stops_within_its_answer_times_out() {
         http.script(&once("tools/call", &json!(deed))).await;
         let limit = Some(Duration::from_millis(200));
         let options = stayput_upstream::CallOptions { limit, ..Default::default() };
-        let params = crate::world::params("count", "{}");
+        let params = crate::support::params("count", "{}");
         let call = link.call("tools/call", Some(&params), options).await.unwrap();
         let failed = end(call).await.unwrap_err();
         assert!(matches!(failed, CallError::TimedOut { .. }), "{deed}: {failed:?}");

@@ -2,7 +2,7 @@
 
 use stayput_testkit::mcp::TestServer;
 
-use crate::world::{
+use crate::support::{
     call, close, links, open, place,
     remote::{begin, end, legacy_at, until_counted},
     text, until,

@@ -10,7 +10,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::world::{
+use crate::support::{
     call, close, links, open, place,
     remote::{begin, end},
     server,

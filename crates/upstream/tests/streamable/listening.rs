@@ -9,7 +9,7 @@ use stayput_upstream::{
     Listener, LossReason, PooledLink, Server,
 };
 
-use crate::world::{
+use crate::support::{
     LONG, call, close, links, open, params, place,
     relay::Relay,
     remote::{all_of, count, hear, legacy_at, listen, once, over, status, until_counted},

@@ -7,7 +7,7 @@ use stayput_upstream::{
     Answer, CallOptions, EraChoice, Http, Isolation, Link, Options, Profile, Server,
 };
 
-use crate::world::{
+use crate::support::{
     LONG, call, close, links, open, place,
     relay::Relay,
     remote::{begin, count, error, hear, listen, once, over, status, until_counted},

@@ -8,7 +8,7 @@ use stayput_upstream::{
 };
 use tokio::runtime::Handle;
 
-use crate::world::{
+use crate::support::{
     call, close, links, open, place,
     remote::{all_of, assert_verdict, count, error, legacy_at, once, over, status},
     try_call,
@@ -98,9 +98,9 @@ async fn retry_of_zero_does_not_cause_a_busy_loop() {
     http.script(&json!([{ "on": "tools/call", "do": deed }, { "on": "GET", "do": deed }])).await;
     let limit = Some(std::time::Duration::from_millis(500));
     let options = CallOptions { limit, ..CallOptions::default() };
-    let params = crate::world::params("count", "{}");
+    let params = crate::support::params("count", "{}");
     let call = link.call("tools/call", Some(&params), options).await.unwrap();
-    let failed = crate::world::remote::end(call).await.unwrap_err();
+    let failed = crate::support::remote::end(call).await.unwrap_err();
     assert!(matches!(failed, CallError::TimedOut { .. }), "{failed:?}");
     assert!(http.counted("gets").await <= 30, "{} GETs", http.counted("gets").await);
     close(&links).await;
@@ -189,7 +189,7 @@ async fn idle_link_has_no_socket_and_no_task() {
         count(&link).await;
         held.push(link);
     }
-    crate::world::until("the tasks of the calls are done", || tasks() <= before).await;
+    crate::support::until("the tasks of the calls are done", || tasks() <= before).await;
     assert_eq!(http.counted("connections").await, sockets);
     assert_eq!(links.used().links, 51);
     close(&links).await;

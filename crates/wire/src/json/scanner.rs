@@ -257,7 +257,7 @@ fn is_plain(byte: u8) -> bool {
 
 /// Ranges of a member: name with quotes, and value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct MemberRange {
     pub(crate) key: Range<usize>,
     pub(crate) value: Range<usize>,
 }
@@ -281,10 +281,10 @@ impl<'a> Members<'a> {
     }
 
     /// Returns the next member; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Slot>, SyntaxError> {
+    pub(crate) fn next(&mut self) -> Result<Option<MemberRange>, SyntaxError> {
         let Some(key) = self.next_key()? else { return Ok(None) };
         let value = self.value()?;
-        Ok(Some(Slot { key, value }))
+        Ok(Some(MemberRange { key, value }))
     }
 
     /// Returns the name of the next member, whose value must be skipped next; `None` at the end.
@@ -313,7 +313,7 @@ impl<'a> Members<'a> {
     /// Does the same, and passes each member of an object to `each`.
     pub(crate) fn value_with(
         &mut self,
-        mut each: impl FnMut(Slot),
+        mut each: impl FnMut(MemberRange),
     ) -> Result<Range<usize>, SyntaxError> {
         let start = self.scanner.at;
         let Some(mut inner) = Self::new(self.scanner.clone(), self.outer) else {

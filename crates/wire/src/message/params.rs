@@ -2,7 +2,7 @@
 
 use crate::{
     Raw,
-    json::{self, Members, Scanner, Slot},
+    json::{self, MemberRange, Members, Scanner},
 };
 
 /// Members that nearly every request has. They are found while parsing, so that no byte is scanned twice.
@@ -29,7 +29,7 @@ impl<'a> Params<'a> {
     }
 
     /// Records a member. The last of duplicate members counts.
-    pub(super) fn take(&mut self, text: &'a str, slot: &Slot) {
+    pub(super) fn take(&mut self, text: &'a str, slot: &MemberRange) {
         let value = || Some(Raw::cut(text, slot.value.clone()));
         match &text[slot.key.clone()] {
             r#""name""# => self.name(value()),

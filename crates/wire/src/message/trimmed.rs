@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Message, MessageKind, MessageText, Params};
 use crate::{
     Id, Raw,
-    json::{self, Members, Scanner, Slot},
+    json::{self, MemberRange, Members, Scanner},
 };
 
 /// Text of a message without one argument. All other bytes are unchanged, so the positions of its parts are known
@@ -50,7 +50,7 @@ impl<'a> Message<'a> {
                 next = next.or(Some(slot.key.start));
             }
         }
-        let Slot { key, value } = own?;
+        let MemberRange { key, value } = own?;
         // Includes the following comma, or else the preceding one.
         let removed = match (next, before) {
             (Some(next), _) => key.start..next,

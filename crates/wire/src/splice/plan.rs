@@ -7,7 +7,7 @@ use super::{
     edit_tree::{Action, EditTree, write_members},
 };
 use crate::{
-    json::{self, Members, Scanner, Slot},
+    json::{self, MemberRange, Members, Scanner},
     span,
 };
 
@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
     fn reshape(
         &mut self,
         at: usize,
-        slots: &[Slot],
+        slots: &[MemberRange],
         removed: &[bool],
         new: &[&(String, EditTree)],
     ) {
@@ -167,7 +167,7 @@ impl<'a> Plan<'a> {
         self.splices.push((splice.0..splice.0, splice.1));
     }
 
-    fn slots(&self, at: usize) -> Result<Vec<Slot>, EditError> {
+    fn slots(&self, at: usize) -> Result<Vec<MemberRange>, EditError> {
         let mut slots = Vec::new();
         if let Some(mut members) = Members::new(Scanner::starting_at(self.text, at), 0) {
             while let Some(slot) = members.next().map_err(EditError::Text)? {
@@ -177,7 +177,7 @@ impl<'a> Plan<'a> {
         Ok(slots)
     }
 
-    fn is_named(&self, slot: &Slot, name: &str) -> bool {
+    fn is_named(&self, slot: &MemberRange, name: &str) -> bool {
         json::is_text(&self.text[slot.key.clone()], name)
     }
 }

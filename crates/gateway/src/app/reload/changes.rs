@@ -1,11 +1,11 @@
 //! Differences between two configurations.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use stayput_upstream::{Retirement, Server};
 use stayput_wire::Era;
 
-use crate::{config::ServerEntry, observe::log::Level, state::AppState};
+use crate::{config::ServerEntry, state::AppState};
 
 /// Differences between the servers of a configuration and those of the one before.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl Changes {
     }
 
     /// Logs which servers differ.
-    pub(super) fn announce(&self, app: &Arc<AppState>) {
+    pub(super) fn announce(&self) {
         let added = self.added.join(", ");
         let changed: Vec<_> = self.changed.iter().map(|(_, new)| new.name()).collect();
         let removed: Vec<_> = self.removed.iter().map(Server::name).collect();
@@ -90,14 +90,13 @@ impl Changes {
             .map(|(what, names)| format!("{what}: {names}"))
             .collect();
         let said = if said.is_empty() { "no server differs".to_owned() } else { said.join("; ") };
-        let fields = [
-            ("event", "reloaded"),
-            ("added", &*added),
-            ("changed", &*changed),
-            ("removed", &*removed),
-        ];
-        let sentence = format!("the configuration was read anew and holds ({said})");
-        app.log.event(Level::Info, &sentence, &fields);
+        tracing::info!(
+            event = "reloaded",
+            added,
+            changed,
+            removed,
+            "the configuration was read anew and holds ({said})"
+        );
     }
 }
 

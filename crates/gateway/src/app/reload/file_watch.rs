@@ -14,7 +14,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// File metadata that shows a change without reading the file. It also differs if another file was renamed over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -22,7 +22,7 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(file: &Path) -> Option<Self> {
         // Follows symbolic links: some deployments replace a file by moving a link.
         let of = fs::metadata(file).ok()?;
@@ -41,7 +41,7 @@ impl Stamp {
 pub(super) struct FileSnapshot {
     file: PathBuf,
     /// `None` if the file cannot be read.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     /// Hash, because the file holds secrets.
     content: Digest,
 }
@@ -50,7 +50,7 @@ pub(super) struct FileSnapshot {
 pub(super) fn look(files: &[PathBuf]) -> Vec<FileSnapshot> {
     // The stamp is read first, so that a write in between shows as a change.
     let look = |file: &PathBuf| {
-        let stamp = Stamp::of(file);
+        let stamp = FileStamp::of(file);
         let content = content_digest(&fs::read(file).unwrap_or_default());
         FileSnapshot { file: file.clone(), stamp, content }
     };
@@ -108,14 +108,14 @@ impl Watch {
         now.iter().map(|it| &it.content).eq(self.known.iter().map(|it| &it.content))
     }
 
-    fn stamps(&self) -> Vec<Option<Stamp>> {
+    fn stamps(&self) -> Vec<Option<FileStamp>> {
         self.known.iter().map(|it| it.stamp.clone()).collect()
     }
 
     /// Reads the stamps on a blocking thread, because a file system can be slow.
-    async fn stamps_now(&self) -> Vec<Option<Stamp>> {
+    async fn stamps_now(&self) -> Vec<Option<FileStamp>> {
         let files = self.files.clone();
-        let look = move || files.iter().map(|file| Stamp::of(file)).collect();
+        let look = move || files.iter().map(|file| FileStamp::of(file)).collect();
         tokio::task::spawn_blocking(look).await.unwrap_or_default()
     }
 }

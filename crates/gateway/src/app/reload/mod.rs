@@ -22,7 +22,7 @@ use crate::{
     app::{self, Plan, ServeError, reload::file_watch::Watch},
     auth::{Claims, rate_limit::RateLimiter},
     config::{Config, ConfigError, target::Target},
-    observe::{ObserveRules, log::Level},
+    observe::ObserveRules,
     reply::loss::LISTS_CHANGED,
     state::{AppState, ServerSet},
 };
@@ -137,7 +137,7 @@ impl ConfigReader {
             let app = first.now();
             if asked && !self.refused && self.watch.is_as_before().await {
                 app.metrics.reloaded("unchanged");
-                app.log.info("the configuration is as it was before");
+                tracing::info!("the configuration is as it was before");
                 continue;
             }
             let Some(config) = self.read().await else { continue };
@@ -147,10 +147,10 @@ impl ConfigReader {
                 Ok(changes) => changes.notify_clients(&app, &app.now()),
                 Err(refused) => {
                     app.metrics.reloaded("refused");
-                    let sentence = format!(
+                    tracing::warn!(
+                        event = "reload_refused",
                         "the configuration is not taken over, and the one before holds: {refused}"
                     );
-                    app.log.event(Level::Warn, &sentence, &[("event", "reload_refused")]);
                 }
             }
         }
@@ -201,8 +201,8 @@ impl ConfigReader {
             Handle::current().spawn(retiring.run(drain));
         }
         app.metrics.reloaded("applied");
-        warnings.iter().for_each(|warning| app.log.warn(warning));
-        changes.announce(&app);
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        changes.announce();
         Ok(changes)
     }
 }

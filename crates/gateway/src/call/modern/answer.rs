@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use stayput_core::Handle;
+use stayput_identify::set_handle;
 use stayput_upstream::{Answer, Profile};
-use stayput_wire::{Code, Edits, Era, Message, Raw, json, meta};
+use stayput_wire::{Code, Edits, Era, Message, Raw, meta};
 
 use crate::{
     call::{era, modern::bridge},
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// Edits for the answer to a request. Answers of a modern server without session state pass unchanged.
-pub(crate) struct Finish<'a> {
+pub(crate) struct AnswerEdits<'a> {
     asked: RequestRef<'a>,
     profile: &'a Profile,
     tools: Option<&'a ToolFilter>,
@@ -23,7 +24,7 @@ pub(crate) struct Finish<'a> {
     given: Option<&'a Handle>,
 }
 
-impl<'a> Finish<'a> {
+impl<'a> AnswerEdits<'a> {
     pub(crate) fn new(asked: RequestRef<'a>, profile: &'a Profile) -> Self {
         Self { asked, profile, tools: None, state: None, given: None }
     }
@@ -106,7 +107,7 @@ impl<'a> Finish<'a> {
             edits.set_in(result, &[meta::META, meta::STATE], state);
         }
         if let Some(given) = self.given {
-            give(edits, result, given);
+            set_handle(edits, result, given);
         }
         if let Some((list, shown)) = self.tools.and_then(|tools| tools.allowed_tools(result)) {
             edits.replace(list, &shown);
@@ -138,25 +139,6 @@ impl<'a> Finish<'a> {
     }
 }
 
-/// Returns a new handle to the client: to the host in `_meta`, to the model in the last content block of a tool
-/// result.
-fn give(edits: &mut Edits<'_>, result: Raw<'_>, given: &Handle) {
-    let handle = given.expose();
-    edits.set_in(result, &[meta::META, meta::SESSION], &json::quote(handle));
-    let Some(content) = result.find(&["content"]).filter(|content| content.is_array()) else {
-        return;
-    };
-    let text = json::quote(&format!(
-        "This call ran in a new session: {handle}. Pass it as the session argument of the tool (`session_id`, \
-         or `stayput_session_id` where the tool has that) in every later call of this conversation, and \
-         keep it when the conversation is summarised; a call without it begins with nothing."
-    ));
-    let said: Vec<_> = content.elements().map(Raw::as_str).collect();
-    let comma = if said.is_empty() { "" } else { "," };
-    let said = said.join(",");
-    edits.replace(content, &format!(r#"[{said}{comma}{{"type":"text","text":{text}}}]"#));
-}
-
 /// Returns an error of a server with the code that the client expects for it.
 fn recoded(answer: Answer, legacy: Option<Code>) -> (Bytes, Option<Code>) {
     let Some(code) = legacy.and_then(bridge::code) else {
@@ -180,7 +162,7 @@ mod tests {
         let mut edits = Edits::new(result);
         let raw = Raw::parse(result).unwrap();
         edits.set_in(raw, &[meta::META, meta::STATE], "{}");
-        give(&mut edits, raw, handle);
+        set_handle(&mut edits, raw, handle);
         edits.apply().unwrap().into_owned()
     }
 
@@ -192,7 +174,9 @@ mod tests {
         let text = r#"{"content":[{"type":"text","text":"a","n":1.10} , {"x":2}],"_meta":{"y":1}}"#;
         let edited = given(text, &handle);
         let value: serde_json::Value = serde_json::from_str(&edited).unwrap();
-        assert!(edited.starts_with(r#"{"content":[{"type":"text","text":"a","n":1.10},{"x":2},"#));
+        assert!(
+            edited.starts_with(r#"{"content":[{"type":"text","text":"a","n":1.10} , {"x":2},"#)
+        );
         assert!(value["content"][2]["text"].as_str().unwrap().contains(handle.expose()));
         assert_eq!(value["_meta"][meta::SESSION], handle.expose());
         assert_eq!(value["_meta"]["y"], 1);

@@ -4,7 +4,7 @@ use stayput_core::{Clock as _, Generation, Origin, Session, SystemClock};
 use stayput_wire::json;
 
 /// Returns as JSON whether the state that an agent remembers of a session is still valid.
-pub(crate) fn told(session: &Session, origin: Origin, generation: Generation) -> String {
+pub(crate) fn state_json(session: &Session, origin: Origin, generation: Generation) -> String {
     let state = match origin {
         Origin::New => "fresh",
         Origin::Existing => "kept",

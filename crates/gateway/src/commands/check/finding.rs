@@ -2,13 +2,13 @@
 
 /// Results of all servers.
 #[derive(Debug, Default)]
-pub(super) struct Checked {
+pub(super) struct CheckReport {
     pub(super) servers: Vec<ServerReport>,
     /// Warnings about settings without effect.
     pub(super) warnings: Vec<String>,
 }
 
-impl Checked {
+impl CheckReport {
     /// Whether there is no finding.
     pub(super) fn is_well(&self) -> bool {
         self.servers.iter().all(|it| it.findings.is_empty())

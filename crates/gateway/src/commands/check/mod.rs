@@ -27,14 +27,14 @@ use stayput_upstream::{LinkSettings, Links, Server, SessionDirs};
 use tokio::{runtime::Handle, sync::Semaphore};
 
 use self::{
-    finding::{Checked, Finding},
+    finding::{CheckReport, Finding},
     probe::Probe,
 };
 use crate::{
     app::standalone::Signals,
     cli,
     config::{Config, SETTINGS, command_server},
-    observe::log::Log,
+    observe::log,
 };
 
 /// Number of servers that are probed concurrently. Each one needs several processes for a short time.
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &cli::Check) -> io::Result<CheckOutcome> {
     let (servers, mut checked) = match chosen(args) {
         Ok(chosen) => chosen,
         Err(sentence) => {
-            Log::default().line(&format!("stayput: {sentence}"));
+            log::print_error(&sentence);
             if args.json {
                 output::write(&output::unusable(&sentence))?;
             }
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: &cli::Check) -> io::Result<CheckOutcome> {
 }
 
 /// Returns the servers to probe, and the findings that are known without a probe.
-fn chosen(args: &cli::Check) -> Result<(Vec<Server>, Checked), String> {
+fn chosen(args: &cli::Check) -> Result<(Vec<Server>, CheckReport), String> {
     let file = args.file(Path::new(".")).map_err(|error| error.to_string())?;
     let (config, unset) = Config::load_forgiving(&file).map_err(|error| error.to_string())?;
     let found = config.servers.iter().map(|it| it.server.name());
@@ -105,7 +105,7 @@ fn chosen(args: &cli::Check) -> Result<(Vec<Server>, Checked), String> {
     let is_wanted = |name: &str| args.server.as_deref().is_none_or(|wanted| wanted == name);
     let unset = unset.iter().filter(|(name, _)| is_wanted(name));
     let unset = unset.map(|(name, error)| probe::unset(name, Finding::new(error.to_string())));
-    let checked = Checked { servers: unset.collect(), warnings: config.warnings };
+    let checked = CheckReport { servers: unset.collect(), warnings: config.warnings };
     let servers = config.servers.into_iter().map(|it| it.server);
     Ok((servers.filter(|server| is_wanted(server.name())).collect(), checked))
 }

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::finding::{Checked, Finding, ServerReport};
+use super::finding::{CheckReport, Finding, ServerReport};
 use crate::commands::terminal::table;
 
 const HEADINGS: [&str; 7] = ["SERVER", "TRANSPORT", "ERA", "TOOLS", "ISOLATION", "MS", "VERDICT"];
@@ -23,7 +23,7 @@ pub(super) fn unusable(sentence: &str) -> String {
 }
 
 /// Formats the results as JSON.
-pub(super) fn json(checked: &Checked) -> String {
+pub(super) fn json(checked: &CheckReport) -> String {
     let finding = |it: &Finding| json!({ "what": it.what, "remedy": it.remedy });
     let server = |it: &ServerReport| {
         json!({
@@ -44,7 +44,7 @@ pub(super) fn json(checked: &Checked) -> String {
 }
 
 /// Formats the results as a table, followed by the findings.
-pub(super) fn text(checked: &Checked) -> String {
+pub(super) fn text(checked: &CheckReport) -> String {
     let rows: Vec<Vec<String>> = checked.servers.iter().map(row).collect();
     // Writing to a `String` never fails.
     let mut text = table(&HEADINGS, &rows) + "\n";
@@ -96,7 +96,7 @@ fn indented(text: &str) -> String {
 mod tests {
     use super::{super::finding::ProbedIsolation, *};
 
-    fn checked() -> Checked {
+    fn checked() -> CheckReport {
         let well = ServerReport {
             name: "notes".into(),
             transport: "stdio",
@@ -115,7 +115,7 @@ mod tests {
             findings: vec![finding],
             ..ServerReport::default()
         };
-        Checked { servers: vec![well, ill], warnings: vec!["odd".into()] }
+        CheckReport { servers: vec![well, ill], warnings: vec!["odd".into()] }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     app::{ServeError, instance_lock, reload::StartError},
-    cli::{At, StoreUrl, found, stdio},
+    cli::{GatewayArgs, StoreUrl, found, stdio},
     config::command_server::Definition,
     listen::unix_socket,
 };
@@ -90,7 +90,7 @@ type Headers<'a> = &'a [(HeaderName, HeaderValue)];
 
 /// Reason why the address of the gateway is not known.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AtError {
+pub(crate) enum GatewayArgsError {
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(transparent)]
@@ -105,16 +105,16 @@ pub(crate) enum AtError {
     Client(#[from] stayput_http::ClientError),
 }
 
-impl At {
+impl GatewayArgs {
     /// Finds the address of the gateway.
     ///
     /// # Errors
-    /// [`AtError`] says which option to use.
-    pub(crate) fn way(&self, folder: &Path) -> Result<GatewayAddress, AtError> {
+    /// [`GatewayArgsError`] says which option to use.
+    pub(crate) fn way(&self, folder: &Path) -> Result<GatewayAddress, GatewayArgsError> {
         if let Some(url) = &self.url {
             let token = self.token_file.as_ref().map(|file| {
                 let read = std::fs::read_to_string(file);
-                read.map_err(|error| AtError::Token { file: file.clone(), error })
+                read.map_err(|error| GatewayArgsError::Token { file: file.clone(), error })
             });
             let token = token.transpose()?.map(|token| token.trim().to_owned());
             return GatewayAddress::url(url, token);
@@ -133,7 +133,7 @@ impl At {
 
 impl GatewayAddress {
     /// Creates the address of a URL.
-    pub(crate) fn url(url: &str, token: Option<String>) -> Result<Self, AtError> {
+    pub(crate) fn url(url: &str, token: Option<String>) -> Result<Self, GatewayArgsError> {
         let base = url.trim_end_matches('/').to_owned();
         Target::parse(&base)?;
         // The client is created here, where a runtime exists. The URL was checked above.

@@ -14,7 +14,7 @@ use crate::{
     app::{daemon, instance_lock},
     listen::{
         lines::Lines,
-        proxy_handshake::{FORM, ProxyHello, Welcome, line},
+        proxy_handshake::{FORM, HandshakeReply, HandshakeRequest, line},
         unix_socket,
     },
 };
@@ -55,13 +55,13 @@ fn is_final(error: &io::Error) -> bool {
 pub(super) struct Holder {
     pub(super) said: Lines<OwnedReadHalf>,
     pub(super) to: OwnedWriteHalf,
-    pub(super) welcome: Welcome,
+    pub(super) welcome: HandshakeReply,
 }
 
 /// Data folder of the sessions, and the handshake to send.
 pub(super) struct HolderAddress {
     pub(super) data: PathBuf,
-    pub(super) hello: ProxyHello,
+    pub(super) hello: HandshakeRequest,
     /// Whether the previous holder is likely to restart.
     pub(super) lasting: bool,
 }
@@ -114,9 +114,9 @@ impl HolderAddress {
             tokio::time::sleep(POLL_INTERVAL).await;
             return Ok(None);
         };
-        let welcome = serde_json::from_slice::<Welcome>(&answer).ok();
+        let welcome = serde_json::from_slice::<HandshakeReply>(&answer).ok();
         match welcome.filter(|welcome| welcome.stayput == FORM) {
-            Some(Welcome { refused: Some(sentence), .. }) => Err(ReachError::Refused(sentence)),
+            Some(HandshakeReply { refused: Some(sentence), .. }) => Err(ReachError::Refused(sentence)),
             Some(welcome) => Ok(Some(Holder { said, to, welcome })),
             None => Err(ReachError::Refused(
                 "the sessions are held by another version of stayput; stop it, or close its clients".into(),

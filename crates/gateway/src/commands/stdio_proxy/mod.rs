@@ -27,9 +27,8 @@ use crate::{
     config::command_server::{self, Definition},
     listen::{
         lines::Lines,
-        proxy_handshake::{FORM, ProxyHello},
+        proxy_handshake::{FORM, HandshakeRequest},
     },
-    observe::log::Log,
 };
 
 /// Time that the holder gets to notice that the client has disconnected.
@@ -72,15 +71,14 @@ pub(crate) async fn run(
     key: Option<Key>,
 ) -> Result<(), Box<dyn Error>> {
     let config = definition.config()?;
-    let log = Log::default();
     for warning in &config.warnings {
-        log.warn(warning);
+        tracing::warn!("{warning}");
     }
     if definition.has_servers() {
         let known = config.servers.iter().map(|it| it.server.name());
         command_server::choose(known, server.as_deref())?;
     }
-    let hello = ProxyHello {
+    let hello = HandshakeRequest {
         stayput: FORM,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: Handle::generate().expose().to_owned(),
@@ -98,7 +96,7 @@ pub(crate) async fn run(
         in_flight: Mutex::default(),
     };
     tokio::select! {
-        done = proxy.pass(way, log) => done,
+        done = proxy.pass(way) => done,
         () = signals.next() => Ok(()),
     }
 }
@@ -108,7 +106,7 @@ impl StdioProxy {
         in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn pass(&mut self, mut way: HolderAddress, log: Log) -> Result<(), Box<dyn Error>> {
+    async fn pass(&mut self, mut way: HolderAddress) -> Result<(), Box<dyn Error>> {
         let mut unsound = 0;
         loop {
             let Some(holder) = self.reach(&way).await? else { return Ok(()) };
@@ -121,7 +119,7 @@ impl StdioProxy {
             if unsound > MAX_UNSTABLE_HOLDERS {
                 return Err("the process that holds the sessions dies again and again".into());
             }
-            log.warn("the process that holds the sessions is gone; looking for the next one");
+            tracing::warn!("the process that holds the sessions is gone; looking for the next one");
             way.hello.again = true;
             if self.tell_losses().await.is_err() {
                 return Ok(());

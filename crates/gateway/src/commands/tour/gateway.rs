@@ -35,7 +35,9 @@ impl Gateway {
         listen: SocketAddr,
     ) -> StepResult<Self> {
         let mut command = Command::new(program);
-        command.args(["serve", "--stop-with-stdin", "--config"]).arg(config);
+        // The address is read from the log, so a variable of the environment must not change it.
+        command.args(["serve", "--stop-with-stdin", "--log", "info", "--log-format", "text"]);
+        command.arg("--config").arg(config);
         command.args(["--listen", &listen.to_string()]);
         // Its standard input closes when this process ends in any way. It has its own process group, so that Ctrl-C
         // reaches only this process.

@@ -43,7 +43,7 @@ pub(crate) enum TourOutcome {
 /// # Errors
 /// If it cannot start.
 pub(crate) async fn run(json: bool) -> io::Result<TourOutcome> {
-    let mut stop = Stop::new()?;
+    let mut stop = StopSignals::new()?;
     let mut reporter = Reporter::new(json);
     let mut setup = TourSetup::new().await?;
     let mut ending = tokio::select! {
@@ -73,9 +73,9 @@ fn judged(seen: StepResult<()>, reporter: &mut Reporter) -> TourOutcome {
 }
 
 /// Signals that end the tour.
-struct Stop([Signal; 3]);
+struct StopSignals([Signal; 3]);
 
-impl Stop {
+impl StopSignals {
     fn new() -> io::Result<Self> {
         let [interrupt, terminate, hangup] =
             [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];

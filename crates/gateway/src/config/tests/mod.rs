@@ -179,7 +179,7 @@ fn identification_settings_are_read() {
     let own = server(r#"{"command": "x"}"#);
     assert_eq!(own.identify, Identify::default());
     assert_eq!(own.servers[0].handles, Handles::Auto);
-    assert_eq!(own.identify.unidentified, Unidentified::Offer);
+    assert_eq!(own.identify.unidentified, UnidentifiedPolicy::Offer);
     assert!(own.identify.carriers.connection && !own.identify.carriers.cookie);
     assert_eq!(own.identify.hints.0.len(), 6);
     let config = parse(
@@ -197,7 +197,7 @@ fn identification_settings_are_read() {
         [header, CustomSource::Meta("chat".into()), CustomSource::Claim("conversation".into())]
     );
     assert_eq!(hints.0, ["vscode"]);
-    assert_eq!((unidentified, session_tools), (Unidentified::Mint, SessionTools::All));
+    assert_eq!((unidentified, session_tools), (UnidentifiedPolicy::Mint, SessionTools::All));
     assert_eq!(config.servers[0].handles, Handles::Never);
 }
 

@@ -35,7 +35,8 @@ use crate::{
     },
     config::target::Target,
     connections::{
-        connection::in_flight::Flight, event_stream::EventStream, stream_cache::ConnectionStreams,
+        connection::in_flight::InFlightCall, event_stream::EventStream,
+        stream_cache::ConnectionStreams,
     },
 };
 
@@ -53,9 +54,9 @@ pub(crate) struct Connection {
     /// Capabilities that the client declared in `initialize`; every call carries them.
     pub(crate) capabilities: ClientCapabilities,
     pub(crate) target: Target,
-    under_way: Mutex<UnderWay>,
+    activity: Mutex<Activity>,
     /// Other sessions that the connection uses.
-    reach: Mutex<Reach>,
+    used_sessions: Mutex<UsedSessions>,
     pub(crate) owner: Owner,
     /// Session that the connection was created with, or that it led to before a restart.
     pub(crate) session: SessionId,
@@ -77,7 +78,7 @@ const SESSIONS: usize = 256;
 /// Sessions that the connection uses, besides the one that it was created with.
 #[derive(Default)]
 #[repr(C)] // Same reason as for `Connection`.
-struct Reach {
+struct UsedSessions {
     /// Default session of the connection, cached after its first use.
     own: Weak<Session>,
     /// Id of the default session, if it is not the original one any more.
@@ -88,45 +89,45 @@ struct Reach {
 
 #[derive(Default)]
 #[repr(C)] // Same reason as for `Connection`.
-struct UnderWay {
+struct Activity {
     /// Calls in flight. A list, not a map: most clients have one call at a time, and few have many.
-    calls: Vec<Flight>,
+    calls: Vec<InFlightCall>,
     /// Counter that numbers the calls, because a client may reuse an id.
     flights: u64,
     /// Pool entry and generation of the link that the client used last. Most clients use one link.
     met: Option<(u64, Generation)>,
     /// Stream that the client listens on.
-    listen_stream: Option<Ear>,
+    listen_stream: Option<ListenStream>,
     /// Boxed, because few clients need any of it.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareState>>,
 }
 
 /// Stream that a client listens on, with the principal that opened it.
-struct Ear {
+struct ListenStream {
     stream: Arc<EventStream>,
     principal: Principal,
 }
 
 /// State that few clients need.
 #[derive(Default)]
-struct Rare {
+struct RareState {
     /// Pending requests of servers, each with its link, by the id that the client was given.
     asked: BTreeMap<u64, (LinkKey, ServerRequest)>,
     /// Log level and subscriptions that the client asked for.
-    wishes: ClientPreferences,
+    preferences: ClientPreferences,
     /// Resources that the client subscribed to, with the pool entry of the link.
     subscribed: BTreeSet<(u64, String)>,
     /// Pool entries of the other links that the client has used, the latest last.
     met: Vec<(u64, Generation)>,
     /// Tasks that deliver messages which servers send outside of calls, one per link.
-    hearing: Vec<(LinkKey, AbortHandle)>,
+    listen_tasks: Vec<(LinkKey, AbortHandle)>,
     /// Lists that servers sent to this client after a change.
     seen: ClientLists,
 }
 
 /// Stored form of a connection.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredConnection {
     server: String,
     #[serde(default)]
     stdio: bool,
@@ -134,10 +135,11 @@ struct Kept {
     info: String,
     capabilities: String,
     #[serde(default)]
-    wishes: ClientPreferences,
+    #[serde(rename = "wishes")]
+    preferences: ClientPreferences,
 }
 
-impl Kept {
+impl StoredConnection {
     fn new(target: &Target, (version, client_info): (&Version, &ClientInfo)) -> Self {
         Self {
             server: target.as_str().to_owned(),
@@ -145,7 +147,7 @@ impl Kept {
             version: version.as_str().to_owned(),
             info: client_info.info().to_owned(),
             capabilities: client_info.capabilities_json().to_owned(),
-            wishes: ClientPreferences::default(),
+            preferences: ClientPreferences::default(),
         }
     }
 
@@ -155,8 +157,8 @@ impl Kept {
     }
 }
 
-impl Reach {
-    fn leads_to(&mut self, session: SessionId) {
+impl UsedSessions {
+    fn set_default(&mut self, session: SessionId) {
         (self.led, self.own) = (Some(session), Weak::new());
     }
 }
@@ -182,8 +184,8 @@ impl Connection {
             capabilities: client_info.capabilities(),
             client_info,
             stdio: false,
-            reach: Mutex::default(),
-            under_way: Mutex::default(),
+            used_sessions: Mutex::default(),
+            activity: Mutex::default(),
             streams: ConnectionStreams::default(),
             line: OnceLock::new(),
             next_ask: AtomicU64::new(first_question()),
@@ -192,13 +194,13 @@ impl Connection {
 
     /// Serializes the connection for the store.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let kept = Kept::new(&self.target, (&self.version, &self.client_info));
-        Kept { stdio: self.stdio, wishes: self.wishes(), ..kept }.to_bytes()
+        let kept = StoredConnection::new(&self.target, (&self.version, &self.client_info));
+        StoredConnection { stdio: self.stdio, preferences: self.preferences(), ..kept }.to_bytes()
     }
 
     /// Serializes a new HTTP connection whose session does not exist yet.
     pub(crate) fn new_bytes(target: &Target, said: (&Version, &ClientInfo)) -> Vec<u8> {
-        Kept::new(target, said).to_bytes()
+        StoredConnection::new(target, said).to_bytes()
     }
 
     /// Restores a stored connection; `None` if it cannot be read. Its last use may be long ago, so it may soon be
@@ -208,13 +210,13 @@ impl Connection {
         session: SessionId,
         bytes: &[u8],
     ) -> Option<Self> {
-        let kept: Kept = serde_json::from_slice(bytes).ok()?;
+        let kept: StoredConnection = serde_json::from_slice(bytes).ok()?;
         let client_info = ClientInfo::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
         let target = Target::kept(&kept.server);
         let restored = Self::new(named, session, target, (version, client_info));
-        if kept.wishes != ClientPreferences::default() {
-            restored.under_way().rare().wishes = kept.wishes;
+        if kept.preferences != ClientPreferences::default() {
+            restored.activity().rare().preferences = kept.preferences;
         }
         Some(Self { stdio: kept.stdio, noted: Mutex::default(), ..restored })
     }
@@ -270,102 +272,102 @@ impl Connection {
         LinkOwner::new(self.owner.clone(), self.default_session())
     }
 
-    fn reach(&self) -> MutexGuard<'_, Reach> {
-        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    fn used_sessions(&self) -> MutexGuard<'_, UsedSessions> {
+        self.used_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Session of calls that name none.
     pub(crate) fn default_session(&self) -> SessionId {
-        self.reach().led.unwrap_or(self.session)
+        self.used_sessions().led.unwrap_or(self.session)
     }
 
     /// Returns the default session in use, if it is cached and still valid. Needs no lookup and no waiting.
     pub(crate) fn again(&self, sessions: &Sessions) -> Option<ActiveSession> {
-        let own = self.reach().own.upgrade()?;
+        let own = self.used_sessions().own.upgrade()?;
         sessions.reenter(own)
     }
 
     /// Caches the default session after a call has used it. The cache is weak: after the session has ended, the next
     /// call looks it up by its id and learns of the end.
     pub(crate) fn went_to(&self, session: &Arc<Session>) {
-        let mut reach = self.reach();
-        if reach.led.unwrap_or(self.session) == session.id() {
-            reach.own = Arc::downgrade(session);
+        let mut used_sessions = self.used_sessions();
+        if used_sessions.led.unwrap_or(self.session) == session.id() {
+            used_sessions.own = Arc::downgrade(session);
         }
     }
 
     /// Makes this session the default session.
-    pub(crate) fn lead(&self, session: SessionId) {
-        self.reach().leads_to(session);
+    pub(crate) fn set_default_session(&self, session: SessionId) {
+        self.used_sessions().set_default(session);
     }
 
     /// Replaces an ended default session, unless another session has replaced it already. Returns the current default
     /// session.
     pub(crate) fn succeed(&self, ended: SessionId, next: SessionId) -> SessionId {
-        let mut reach = self.reach();
-        let now = reach.led.unwrap_or(self.session);
+        let mut used_sessions = self.used_sessions();
+        let now = used_sessions.led.unwrap_or(self.session);
         if now != ended {
             return now;
         }
-        reach.leads_to(next);
+        used_sessions.set_default(next);
         next
     }
 
     /// Records that a call named this session.
     pub(crate) fn uses(&self, session: SessionId) {
-        let mut reach = self.reach();
-        if reach.used.back() == Some(&session) {
+        let mut used_sessions = self.used_sessions();
+        if used_sessions.used.back() == Some(&session) {
             return;
         }
-        reach.used.retain(|used| *used != session);
-        reach.used.push_back(session);
-        if reach.used.len() > SESSIONS {
-            reach.used.pop_front();
+        used_sessions.used.retain(|used| *used != session);
+        used_sessions.used.push_back(session);
+        if used_sessions.used.len() > SESSIONS {
+            used_sessions.used.pop_front();
         }
     }
 
     /// Returns all sessions that the connection uses.
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         let own = self.default_session();
-        let reach = self.reach();
-        let others = reach.used.iter().copied().filter(|used| *used != own);
+        let used_sessions = self.used_sessions();
+        let others = used_sessions.used.iter().copied().filter(|used| *used != own);
         std::iter::once(own).chain(others).collect()
     }
 
-    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether nothing is in flight, so that the connection can be dropped from memory while the store keeps it.
     pub(crate) fn is_idle(&self) -> bool {
-        let under_way = self.under_way();
-        let listens = under_way
+        let activity = self.activity();
+        let listens = activity
             .listen_stream
             .as_ref()
             .is_some_and(|listen_stream| listen_stream.stream.is_read());
-        under_way.calls.is_empty() && !listens
+        activity.calls.is_empty() && !listens
     }
 
     /// Whether nothing is in flight and the stored form holds the whole state.
     pub(crate) fn is_as_kept(&self) -> bool {
-        let led = self.reach().led.is_some();
-        self.is_idle() && !led && self.under_way().rare.is_none() && self.streams.is_empty()
+        let led = self.used_sessions().led.is_some();
+        self.is_idle() && !led && self.activity().rare.is_none() && self.streams.is_empty()
     }
 
     /// Whether a call is in flight.
     pub(crate) fn has_calls(&self) -> bool {
-        !self.under_way().calls.is_empty()
+        !self.activity().calls.is_empty()
     }
 
     /// Registers the task that delivers messages of a link, and aborts the previous one of that link.
-    pub(crate) fn hear(&self, link: LinkKey, task: AbortHandle) {
-        let mut under_way = self.under_way();
-        let tasks = &mut under_way.rare().hearing;
+    pub(crate) fn add_listen_task(&self, link: LinkKey, task: AbortHandle) {
+        let mut activity = self.activity();
+        let tasks = &mut activity.rare().listen_tasks;
         tasks.retain(|(_, task)| !task.is_finished());
         let before = tasks.iter().position(|(known, _)| *known == link);
         let before = before.map(|at| tasks.swap_remove(at));
         tasks.push((link, task));
-        drop(under_way);
+        drop(activity);
         if let Some((_, before)) = before {
             before.abort();
         }
@@ -373,25 +375,27 @@ impl Connection {
 
     /// Whether the client has a stream, but no task delivers the messages of this link yet.
     pub(crate) fn lacks_listener_for(&self, link: &LinkKey) -> bool {
-        let under_way = self.under_way();
-        let mut tasks = under_way.rare.iter().flat_map(|rare| &rare.hearing);
-        under_way.listen_stream.is_some() && !tasks.any(|(known, _)| known == link)
+        let activity = self.activity();
+        let mut tasks = activity.rare.iter().flat_map(|rare| &rare.listen_tasks);
+        activity.listen_stream.is_some() && !tasks.any(|(known, _)| known == link)
     }
 
     /// Returns a list that a server sent to this client after a change.
     pub(crate) fn seen(&self, server: &str, list: &List) -> Option<Arc<Index>> {
-        self.under_way().rare.as_ref()?.seen.get(server, list)
+        self.activity().rare.as_ref()?.seen.get(server, list)
     }
 
     /// Stores pages of a list that a server sent after a change.
     pub(crate) fn see(&self, server: &str, list: &'static List, pages: &[Page]) {
-        self.under_way().rare().seen.add(server, list, pages);
+        self.activity().rare().seen.add(server, list, pages);
     }
 
     /// Makes this the stream that the client listens on, and ends the previous one.
     pub(crate) fn listen(&self, stream: Arc<EventStream>, principal: &Principal) {
-        let before =
-            self.under_way().listen_stream.replace(Ear { stream, principal: principal.clone() });
+        let before = self
+            .activity()
+            .listen_stream
+            .replace(ListenStream { stream, principal: principal.clone() });
         if let Some(before) = before {
             before.stream.end();
         }
@@ -399,21 +403,21 @@ impl Connection {
 
     /// Updates the principal of the listening client.
     pub(crate) fn listens_as(&self, principal: &Principal) {
-        if let Some(listen_stream) = &mut self.under_way().listen_stream {
+        if let Some(listen_stream) = &mut self.activity().listen_stream {
             listen_stream.principal = principal.clone();
         }
     }
 
-    /// Checks the access of a listening client again. `authenticate` returns the current principal, and `leads_to`
+    /// Checks the access of a listening client again. `authenticate` returns the current principal, and `set_default`
     /// tells whether it may still use a server. Messages of other servers are not delivered any more.
     pub(crate) fn recheck(
         &self,
         authenticate: impl FnOnce(&Principal) -> Option<Principal>,
-        leads_to: impl Fn(&str, &Principal) -> bool,
+        set_default: impl Fn(&str, &Principal) -> bool,
     ) {
-        let mut under_way = self.under_way();
-        let under_way = &mut *under_way;
-        let Some(listen_stream) = under_way
+        let mut activity = self.activity();
+        let activity = &mut *activity;
+        let Some(listen_stream) = activity
             .listen_stream
             .as_mut()
             .filter(|listen_stream| !listen_stream.principal.is_local())
@@ -422,11 +426,13 @@ impl Connection {
         };
         let principal = authenticate(&listen_stream.principal);
         let leads = |link: &LinkKey| {
-            principal.as_ref().is_some_and(|principal| leads_to(link.server(), principal))
+            principal.as_ref().is_some_and(|principal| set_default(link.server(), principal))
         };
-        if let Some(Rare { hearing, .. }) = under_way.rare.as_deref_mut() {
+        if let Some(RareState { listen_tasks, .. }) = activity.rare.as_deref_mut() {
             // Removed as well as aborted: if the server comes back, its messages are delivered again.
-            hearing.extract_if(.., |(link, _)| !leads(link)).for_each(|(_, task)| task.abort());
+            listen_tasks
+                .extract_if(.., |(link, _)| !leads(link))
+                .for_each(|(_, task)| task.abort());
         }
         if let Some(principal) = principal {
             listen_stream.principal = principal;
@@ -435,7 +441,7 @@ impl Connection {
 
     /// Returns the stream that the client listens on.
     pub(crate) fn listen_stream(&self) -> Option<Arc<EventStream>> {
-        self.under_way().listen_stream.as_ref().map(|listen_stream| listen_stream.stream.clone())
+        self.activity().listen_stream.as_ref().map(|listen_stream| listen_stream.stream.clone())
     }
 
     /// Returns the same stream, if `which` accepts the client.
@@ -443,8 +449,8 @@ impl Connection {
         &self,
         which: impl Fn(&Owner, &Claims) -> bool,
     ) -> Option<Arc<EventStream>> {
-        let under_way = self.under_way();
-        let listen_stream = under_way.listen_stream.as_ref();
+        let activity = self.activity();
+        let listen_stream = activity.listen_stream.as_ref();
         let listen_stream = listen_stream
             .filter(|listen_stream| which(&self.owner, &listen_stream.principal.claims))?;
         Some(listen_stream.stream.clone())
@@ -458,7 +464,7 @@ impl Connection {
 
     /// Detaches the stream, because another connection uses it now. This connection then closes without ending it.
     pub(crate) fn fall_silent(&self) {
-        self.under_way().listen_stream = None;
+        self.activity().listen_stream = None;
     }
 
     /// Returns the single stream of the client, if it has only one.
@@ -467,17 +473,17 @@ impl Connection {
     }
 
     /// Whether the client uses this link for the first time in this generation. The link is identified by its
-    /// [`place`](stayput_upstream::PooledLink::slot), so that a call only compares two numbers.
-    pub(crate) fn meets(&self, place: u64, generation: Generation) -> bool {
-        let mut under_way = self.under_way();
-        if let Some((known, at)) = &mut under_way.met
+    /// [`place`](stayput_upstream::PooledLink::entry_id), so that a call only compares two numbers.
+    pub(crate) fn has_used(&self, place: u64, generation: Generation) -> bool {
+        let mut activity = self.activity();
+        if let Some((known, at)) = &mut activity.met
             && *known == place
         {
             return std::mem::replace(at, generation) != generation;
         }
-        let before = under_way.met.replace((place, generation));
+        let before = activity.met.replace((place, generation));
         let Some(before) = before else { return true };
-        let others = &mut under_way.rare().met;
+        let others = &mut activity.rare().met;
         let known = others.iter().rposition(|(known, _)| *known == place);
         let known = known.map(|at| others.remove(at));
         if others.len() >= SESSIONS {
@@ -490,19 +496,19 @@ impl Connection {
 
     /// Closes the connection for good: cancels the calls in flight and ends the streams.
     pub(crate) fn close(&self) {
-        let under_way = {
-            let mut under_way = self.under_way();
+        let activity = {
+            let mut activity = self.activity();
             // The counter goes on, so that a call which is still in flight is not mistaken for a later one.
-            let after = UnderWay { flights: under_way.flights, ..UnderWay::default() };
-            std::mem::replace(&mut *under_way, after)
+            let after = Activity { flights: activity.flights, ..Activity::default() };
+            std::mem::replace(&mut *activity, after)
         };
-        for call in under_way.calls.into_iter().filter_map(|flight| flight.call) {
+        for call in activity.calls.into_iter().filter_map(|flight| flight.call) {
             call.cancel();
         }
-        for (_, task) in under_way.rare.into_iter().flat_map(|rare| rare.hearing) {
+        for (_, task) in activity.rare.into_iter().flat_map(|rare| rare.listen_tasks) {
             task.abort();
         }
-        if let Some(listen_stream) = under_way.listen_stream {
+        if let Some(listen_stream) = activity.listen_stream {
             listen_stream.stream.end();
         }
         self.streams.close();
@@ -547,8 +553,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-impl UnderWay {
-    fn rare(&mut self) -> &mut Rare {
+impl Activity {
+    fn rare(&mut self) -> &mut RareState {
         self.rare.get_or_insert_default()
     }
 }

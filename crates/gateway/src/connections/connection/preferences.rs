@@ -40,14 +40,14 @@ impl ClientPreferences {
 
 impl Connection {
     /// Whether the client has preferences that must be sent to a new link.
-    pub(crate) fn has_wishes(&self) -> bool {
-        let under_way = self.under_way();
-        under_way.rare.as_ref().is_some_and(|rare| rare.wishes != ClientPreferences::default())
+    pub(crate) fn has_preferences(&self) -> bool {
+        let activity = self.activity();
+        activity.rare.as_ref().is_some_and(|rare| rare.preferences != ClientPreferences::default())
     }
 
     /// Records the preference in a request that applies to every link. Returns `false` if the request holds none, or
     /// there is no room for it.
-    pub(crate) fn wish(&self, message: &Message<'_>) -> bool {
+    pub(crate) fn note_preference(&self, message: &Message<'_>) -> bool {
         let method = message.method();
         let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
         if !method.is_some_and(|method| known.contains(&method)) {
@@ -55,23 +55,27 @@ impl Connection {
         }
         let Some(params) = message.params() else { return false };
         let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
-        let mut under_way = self.under_way();
-        let wishes = &mut under_way.rare().wishes;
+        let mut activity = self.activity();
+        let preferences = &mut activity.rare().preferences;
         let more = params.as_str().len() + uri.as_ref().map_or(0, String::len);
-        if method != Some("resources/unsubscribe") && wishes.size() + more > MAX_PREFERENCE_BYTES {
+        if method != Some("resources/unsubscribe")
+            && preferences.size() + more > MAX_PREFERENCE_BYTES
+        {
             return false;
         }
         match (method, uri) {
-            (Some("logging/setLevel"), _) => wishes.log_level = Some(params.as_str().to_owned()),
+            (Some("logging/setLevel"), _) => {
+                preferences.log_level = Some(params.as_str().to_owned());
+            }
             (Some("resources/subscribe"), Some(uri)) => {
-                let full = wishes.subscriptions.len() >= SUBSCRIPTIONS;
-                if full && !wishes.subscriptions.contains_key(&uri) {
+                let full = preferences.subscriptions.len() >= SUBSCRIPTIONS;
+                if full && !preferences.subscriptions.contains_key(&uri) {
                     return false;
                 }
-                wishes.subscriptions.insert(uri, params.as_str().to_owned());
+                preferences.subscriptions.insert(uri, params.as_str().to_owned());
             }
             (Some("resources/unsubscribe"), Some(uri)) => {
-                wishes.subscriptions.remove(&uri);
+                preferences.subscriptions.remove(&uri);
             }
             _ => return false,
         }
@@ -88,8 +92,8 @@ impl Connection {
                 }
             }
             Some("resources/unsubscribe") => {
-                let mut under_way = self.under_way();
-                if let Some((rare, uri)) = under_way.rare.as_mut().zip(uri()) {
+                let mut activity = self.activity();
+                if let Some((rare, uri)) = activity.rare.as_mut().zip(uri()) {
                     rare.subscribed.remove(&(place, uri));
                 }
             }
@@ -100,8 +104,8 @@ impl Connection {
     /// Records a subscription over the link in this pool entry. Beyond the limit, subscriptions are not recorded and
     /// their updates are not delivered.
     pub(crate) fn subscribe(&self, place: u64, uri: String) {
-        let mut under_way = self.under_way();
-        let subscribed = &mut under_way.rare().subscribed;
+        let mut activity = self.activity();
+        let subscribed = &mut activity.rare().subscribed;
         let size: usize = subscribed.iter().map(|(_, uri)| uri.len()).sum();
         if subscribed.len() < SUBSCRIPTIONS && size + uri.len() <= MAX_PREFERENCE_BYTES {
             subscribed.insert((place, uri));
@@ -110,14 +114,14 @@ impl Connection {
 
     /// Whether the client subscribed to this resource over the link in this pool entry.
     pub(crate) fn is_subscribed(&self, place: u64, uri: &str) -> bool {
-        let under_way = self.under_way();
-        let rare = under_way.rare.as_ref();
+        let activity = self.activity();
+        let rare = activity.rare.as_ref();
         rare.is_some_and(|rare| rare.subscribed.contains(&(place, uri.to_owned())))
     }
 
-    pub(crate) fn wishes(&self) -> ClientPreferences {
-        let under_way = self.under_way();
-        under_way.rare.as_ref().map(|rare| rare.wishes.clone()).unwrap_or_default()
+    pub(crate) fn preferences(&self) -> ClientPreferences {
+        let activity = self.activity();
+        activity.rare.as_ref().map(|rare| rare.preferences.clone()).unwrap_or_default()
     }
 }
 
@@ -141,7 +145,7 @@ mod tests {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"uri":"{uri}"}}}}"#
             );
-            connection.wish(&Message::parse(text.as_bytes()).unwrap())
+            connection.note_preference(&Message::parse(text.as_bytes()).unwrap())
         };
         let long = |number: usize| format!("{number}{}", "x".repeat(50_000));
         let noted = (0..10).filter(|it| record("resources/subscribe", &long(*it))).count();
@@ -149,6 +153,6 @@ mod tests {
         assert!(!record("logging/setLevel", &long(0)));
         assert!(record("resources/unsubscribe", &long(0)));
         assert!(record("resources/subscribe", &long(9)));
-        assert!(connection.wishes().size() <= MAX_PREFERENCE_BYTES);
+        assert!(connection.preferences().size() <= MAX_PREFERENCE_BYTES);
     }
 }

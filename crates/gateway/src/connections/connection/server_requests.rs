@@ -15,10 +15,10 @@ impl Connection {
     /// many are unanswered.
     pub(crate) fn ask(&self, link: &LinkKey, asked: ServerRequest) -> Option<u64> {
         let id = self.next_ask.fetch_add(1, Ordering::Relaxed);
-        let mut under_way = self.under_way();
-        let all = &mut under_way.rare().asked;
+        let mut activity = self.activity();
+        let all = &mut activity.rare().asked;
         if all.len() >= QUESTIONS {
-            drop(under_way);
+            drop(activity);
             let sentence = format!(
                 "the client has {QUESTIONS} questions that it has not answered yet; ask again when it has"
             );
@@ -31,20 +31,20 @@ impl Connection {
 
     /// Removes and returns the request that the client answers.
     pub(crate) fn asked(&self, id: u64) -> Option<ServerRequest> {
-        let asked = self.under_way().rare.as_mut()?.asked.remove(&id);
+        let asked = self.activity().rare.as_mut()?.asked.remove(&id);
         asked.map(|(_, asked)| asked)
     }
 
     /// Removes a request that the server cancelled. Returns the id that the client knows it by.
     pub(crate) fn withdraw(&self, link: &LinkKey, server_id: &str) -> Option<u64> {
-        let mut under_way = self.under_way();
+        let mut activity = self.activity();
         // The link is compared, too: another server, or another process of the same server, may use the same ids.
-        let all = &mut under_way.rare.as_mut()?.asked;
+        let all = &mut activity.rare.as_mut()?.asked;
         let mut found =
             all.iter().filter(|(_, (by, asked))| by == link && asked.id().as_str() == server_id);
         let id = found.next().map(|(id, _)| *id)?;
         let asked = all.remove(&id);
-        drop(under_way);
+        drop(activity);
         drop(asked);
         Some(id)
     }

@@ -42,12 +42,12 @@ fn with(carrier: &Carrier, owner: &Owner, name: &str) -> Request {
     request
 }
 
-async fn world() -> World {
+async fn world() -> Fixture {
     let mut identify = Identify::default();
     let chat = CustomSource::Header(http::HeaderName::from_static("x-chat"));
     identify.carriers.also =
         vec![chat, CustomSource::Meta("chat".into()), CustomSource::Claim("chat".into())];
-    World::with(identify, Handles::Auto).await
+    Fixture::with(identify, Handles::Auto).await
 }
 
 /// E30: a handle of another owner causes the same store queries as an unknown one, as often and in the same order, so
@@ -224,13 +224,13 @@ async fn disabled_name_source_is_ignored() {
     identify.carriers.argument = false;
     identify.carriers.meta = false;
     identify.carriers.header = false;
-    let world = World::with(identify, Handles::Auto).await;
+    let world = Fixture::with(identify, Handles::Auto).await;
     for carrier in NAMES[..3].iter().chain(&CONVERSATIONS) {
         let text = world.ask(&with(carrier, &ann(), "key:a")).await.refusal();
         assert!(text.contains("nothing says which session"), "{carrier:?}: {text}");
     }
     // The argument is passed on unchanged.
-    let never = World::with(Identify::default(), Handles::Never).await;
+    let never = Fixture::with(Identify::default(), Handles::Never).await;
     let text = never.ask(&with(&NAMES[0], &ann(), "key:a")).await.refusal();
     assert!(text.contains("nothing says which session") && text.contains("in `_meta`"), "{text}");
 }
@@ -296,7 +296,7 @@ async fn session_name_is_removed_from_the_request() {
 async fn tool_keeps_its_own_session_id_argument() {
     let own = json!({ "type": "object", "properties": { "session_id": { "type": "string" } } });
     let tools = json!([{ "name": "count", "inputSchema": own }]);
-    let world = World::of(Identify::default(), Handles::Auto, &tools).await;
+    let world = Fixture::of(Identify::default(), Handles::Auto, &tools).await;
     let mut request = Request::call(&ann());
     request.params["arguments"] =
         json!({ "session_id": "key:theirs", "stayput_session_id": "key:ours" });
@@ -312,7 +312,7 @@ async fn tool_keeps_its_own_session_id_argument() {
 async fn cookie_names_the_session_of_a_client_without_connection() {
     let mut identify = Identify::default();
     identify.carriers.cookie = true;
-    let world = World::with(identify, Handles::Auto).await;
+    let world = Fixture::with(identify, Handles::Auto).await;
     let mut request = Request::call(&ann());
     let id = world.ask(&request).await.id();
     let session = world.app.sessions.find_by_id(&ann(), id).await.unwrap();

@@ -31,7 +31,7 @@ use crate::{
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::{log::Log, metrics::Metrics},
+    observe::metrics::Metrics,
     reply::loss::LossAcknowledgements,
     state::{
         ConfiguredRules, RequestRules, ServerSet, Services, aggregate::Aggregate, health::Health,
@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Gateway in memory, with one server whose profile is known and which is never started.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) app: Arc<AppState>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) server: Server,
@@ -134,7 +134,7 @@ pub(crate) fn profile(tools: &Value) -> Profile {
     Profile::from_text(&text.to_string()).unwrap()
 }
 
-impl World {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         Self::with(Identify::default(), Handles::Auto).await
     }
@@ -182,7 +182,6 @@ impl World {
             stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
             call_limiter: Arc::default(),
-            log: Log::default(),
             health: Health::default(),
             watch: None,
             closing: tokio::sync::watch::channel(false).1,

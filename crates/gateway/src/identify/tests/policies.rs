@@ -1,10 +1,10 @@
 //! Tests of the policies for requests that name no session.
 
 use super::*;
-use crate::config::Unidentified;
+use crate::config::UnidentifiedPolicy;
 
-async fn world(unidentified: Unidentified) -> World {
-    World::with(Identify { unidentified, ..Identify::default() }, Handles::Auto).await
+async fn world(unidentified: UnidentifiedPolicy) -> Fixture {
+    Fixture::with(Identify { unidentified, ..Identify::default() }, Handles::Auto).await
 }
 
 fn reading() -> Request {
@@ -14,7 +14,7 @@ fn reading() -> Request {
 /// R156, E29: nothing runs, nothing starts, and the answer tells how to continue.
 #[tokio::test]
 async fn offer_carries_a_working_handle() {
-    let world = world(Unidentified::Offer).await;
+    let world = world(UnidentifiedPolicy::Offer).await;
     let Answer::Refused(offer) = world.ask(&Request::call(&ann())).await else { panic!() };
     assert_eq!((&offer["id"], &offer["result"]["isError"]), (&json!(7), &json!(true)));
     let handle = offer["result"]["_meta"]["dev.stayput/session"].as_str().unwrap();
@@ -34,7 +34,7 @@ async fn offer_carries_a_working_handle() {
 /// E40: a client that forgets every handle costs little.
 #[tokio::test]
 async fn unused_offers_are_few_and_expire_soon() {
-    let world = world(Unidentified::Offer).await;
+    let world = world(UnidentifiedPolicy::Offer).await;
     for _ in 0..30 {
         world.ask(&Request::call(&ann())).await.refusal();
         world.clock.advance(Duration::from_millis(1));
@@ -46,7 +46,7 @@ async fn unused_offers_are_few_and_expire_soon() {
 
 #[tokio::test]
 async fn mint_runs_the_call_and_returns_a_handle() {
-    let world = world(Unidentified::Mint).await;
+    let world = world(UnidentifiedPolicy::Mint).await;
     let answer = world.ask(&Request::call(&ann())).await;
     let Answer::Session { id, given: Some(given), fleeting: false, .. } = answer else {
         panic!("{answer:?}")
@@ -59,7 +59,7 @@ async fn mint_runs_the_call_and_returns_a_handle() {
 
 #[tokio::test]
 async fn owner_policy_uses_one_session_per_owner() {
-    let world = world(Unidentified::Owner).await;
+    let world = world(UnidentifiedPolicy::Owner).await;
     let id = world.ask(&Request::call(&ann())).await.id();
     assert_eq!(world.ask(&Request::call(&ann())).await.id(), id);
     assert_eq!(world.ask(&reading()).await.id(), id);
@@ -71,7 +71,7 @@ async fn owner_policy_uses_one_session_per_owner() {
 
 #[tokio::test]
 async fn refuse_policy_runs_nothing_and_creates_no_session() {
-    let world = world(Unidentified::Refuse).await;
+    let world = world(UnidentifiedPolicy::Refuse).await;
     let text = world.ask(&Request::call(&ann())).await.refusal();
     assert!(
         text.contains("nothing says which session") && text.contains("session_start"),
@@ -85,7 +85,7 @@ async fn refuse_policy_runs_nothing_and_creates_no_session() {
 /// A method without an argument for a handle runs in its own session, which ends with the call.
 #[tokio::test]
 async fn method_without_a_handle_runs_in_an_ephemeral_session() {
-    for policy in [Unidentified::Offer, Unidentified::Mint] {
+    for policy in [UnidentifiedPolicy::Offer, UnidentifiedPolicy::Mint] {
         let world = world(policy).await;
         for method in ["resources/read", "prompts/get", "completion/complete", "resources/list"] {
             let request = Request { method, ..reading() };

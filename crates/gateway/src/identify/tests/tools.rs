@@ -3,7 +3,7 @@
 use super::*;
 use crate::{config::SessionTools, session_tools};
 
-async fn called(world: &World, owner: &Owner, tool: &str, arguments: Value) -> Option<Value> {
+async fn called(world: &Fixture, owner: &Owner, tool: &str, arguments: Value) -> Option<Value> {
     let mut request = Request::call(owner);
     request.params = json!({ "name": tool, "arguments": arguments });
     let text = request.to_text();
@@ -17,7 +17,7 @@ async fn called(world: &World, owner: &Owner, tool: &str, arguments: Value) -> O
     Some(answer["result"].clone())
 }
 
-async fn ok(world: &World, tool: &str, arguments: Value) -> Value {
+async fn ok(world: &Fixture, tool: &str, arguments: Value) -> Value {
     let result = called(world, &ann(), tool, arguments).await.unwrap();
     assert!(result["isError"].is_null(), "{result}");
     let text = result["content"][0]["text"].as_str().unwrap().to_owned();
@@ -28,7 +28,7 @@ async fn ok(world: &World, tool: &str, arguments: Value) -> Value {
     structure
 }
 
-async fn refused(world: &World, owner: &Owner, tool: &str, arguments: Value) -> String {
+async fn refused(world: &Fixture, owner: &Owner, tool: &str, arguments: Value) -> String {
     let result = called(world, owner, tool, arguments).await.unwrap();
     assert_eq!(result["isError"], true, "{result}");
     result["content"][0]["text"].as_str().unwrap().to_owned()
@@ -41,7 +41,7 @@ fn all() -> Identify {
 /// R148, R151, R156: a session is started, used, inspected and ended; after that its handle is refused.
 #[tokio::test]
 async fn ended_session_is_refused_with_a_hint() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let started = ok(&world, "session_start", json!({})).await;
     let other = ok(&world, "session_start", json!({})).await;
     assert_eq!((&started["state"], &started["name"]), (&json!("fresh"), &Value::Null));
@@ -65,7 +65,7 @@ async fn ended_session_is_refused_with_a_hint() {
 /// R149: an unknown id is reported, and no session is created for it.
 #[tokio::test]
 async fn unknown_session_is_not_created_by_session_start() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let never_issued = Handle::generate();
     let arguments = json!({ "session_id": never_issued.expose() });
     let unknown = refused(&world, &ann(), "session_start", arguments).await;
@@ -81,7 +81,7 @@ async fn unknown_session_is_not_created_by_session_start() {
 /// `session_start` would begin anew, and `session_end` would end the session of the connection.
 #[tokio::test]
 async fn session_tools_refuse_a_value_that_is_no_name() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     for value in [json!("42"), json!(7)] {
         for tool in ["session_start", "session_info", "session_end"] {
             let arguments = json!({ "session_id": value });
@@ -95,7 +95,7 @@ async fn session_tools_refuse_a_value_that_is_no_name() {
 /// Compaction: a client that lost its handle gets a new one by the session's name. Only the owner can do that.
 #[tokio::test]
 async fn lost_handle_is_reissued_by_name() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let first = ok(&world, "session_start", json!({ "name": "task 7" })).await;
     let again = ok(&world, "session_start", json!({ "name": "task 7" })).await;
     assert_eq!((&again["session"], &again["state"]), (&first["session"], &json!("kept")));
@@ -131,7 +131,7 @@ async fn lost_handle_is_reissued_by_name() {
 /// Invariant 3: a name whose session expired reports the loss once.
 #[tokio::test]
 async fn name_of_an_expired_session_reports_the_loss() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     ok(&world, "session_start", json!({ "name": "a" })).await;
     world.pass(31).await;
     let result = called(&world, &ann(), "session_start", json!({ "name": "a" })).await.unwrap();
@@ -148,7 +148,7 @@ async fn name_of_an_expired_session_reports_the_loss() {
 /// R157: a conversation with a hint of its host already has a session.
 #[tokio::test]
 async fn session_start_returns_the_session_of_the_hint() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let mut request = Request::call(&ann());
     request.params["_meta"]["threadId"] = "t".into();
     let id = world.ask(&request).await.id();
@@ -163,7 +163,7 @@ async fn session_start_returns_the_session_of_the_hint() {
 /// R153: ids, names and ages are listed; a handle is issued only to an authenticated owner.
 #[tokio::test]
 async fn sessions_are_listed_for_their_owner() {
-    let world = World::with(all(), Handles::Auto).await;
+    let world = Fixture::with(all(), Handles::Auto).await;
     let named = ok(&world, "session_start", json!({ "name": "mine" })).await;
     let mut hinted = Request::call(&ann());
     hinted.params["_meta"]["threadId"] = "host-secret".into();
@@ -189,9 +189,9 @@ async fn sessions_are_listed_for_their_owner() {
 /// R150, R155: a model sees the argument in each tool, the session tools once beside them, and the lifetime.
 #[tokio::test]
 async fn tool_list_includes_the_session_tools_once() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let page = r#"{"tools":[{"name":"count","inputSchema":{"type":"object"}}],"n":1.10}"#;
-    let shown = async |world: &World, cursor: Value| {
+    let shown = async |world: &Fixture, cursor: Value| {
         let mut request = Request::call(&ann());
         (request.method, request.params) = ("tools/list", json!({ "cursor": cursor }));
         let text = request.to_text();
@@ -208,11 +208,11 @@ async fn tool_list_includes_the_session_tools_once() {
     assert!(start.contains("30 min after its last call") && start.contains("keep it"), "{start}");
     let second = shown(&world, "next".into()).await.unwrap();
     assert_eq!(names(&second), ["count"], "once for all pages");
-    let more = World::with(all(), Handles::Auto).await;
+    let more = Fixture::with(all(), Handles::Auto).await;
     let more = shown(&more, Value::Null).await.unwrap();
     assert_eq!(names(&more[4..]), ["session_list"], "without a connection nothing can be switched");
     let off = Identify { session_tools: SessionTools::Off, ..Identify::default() };
-    let off = World::with(off, Handles::Never).await;
+    let off = Fixture::with(off, Handles::Never).await;
     assert_eq!(shown(&off, Value::Null).await, None);
     assert!(called(&off, &ann(), "session_start", json!({})).await.is_none());
 }
@@ -221,13 +221,13 @@ async fn tool_list_includes_the_session_tools_once() {
 #[tokio::test]
 async fn clashing_server_tools_stay_visible() {
     let tools = json!([{ "name": "session_info", "inputSchema": { "type": "object" } }]);
-    let world = World::of(Identify::default(), Handles::Auto, &tools).await;
+    let world = Fixture::of(Identify::default(), Handles::Auto, &tools).await;
     assert!(called(&world, &ann(), "session_info", json!({})).await.is_none(), "the server's");
     assert!(called(&world, &ann(), "session_start", json!({})).await.is_none());
     ok(&world, "stayput_session_start", json!({})).await;
     let text = refused(&world, &ann(), "stayput_session_info", json!({})).await;
     assert!(text.contains("`stayput_session_start`"), "{text}");
-    let other = World::new().await;
+    let other = Fixture::new().await;
     assert!(called(&other, &ann(), "stayput_session_start", json!({})).await.is_none());
     assert!(called(&other, &ann(), "session_switch", json!({})).await.is_none());
 }

@@ -41,7 +41,7 @@ impl Answer {
         }
         response.map(|reply| {
             let reply = match reply {
-                Reply::Guarded(guarded) => {
+                Reply::GuardedStream(guarded) => {
                     state.watch(guarded.access);
                     guarded.stream
                 }
@@ -96,14 +96,14 @@ mod tests {
 
     use super::{super::socket::Socket, *};
     use crate::{
-        identify::tests::World,
+        identify::tests::Fixture,
         reply::{self, AfterWrite},
     };
 
     /// E11: the action after a write does not run when the client is gone.
     #[tokio::test]
     async fn disconnected_client_does_not_trigger_the_after_write_action() {
-        let world = World::new().await;
+        let world = Fixture::new().await;
         for stays in [true, false] {
             let (mut client, socket) = tokio::io::duplex(1 << 10);
             let state = Arc::new(ConnState::new(world.app.clone()));

@@ -41,7 +41,7 @@ pub(super) use self::body::{BodyError, SLOWEST};
 use self::{socket::Socket, state::ConnState};
 use crate::{
     listen::{
-        router::{Whence, count_refusal},
+        router::{RequestPeer, count_refusal},
         workers,
     },
     state::AppState,
@@ -65,9 +65,9 @@ pub(super) async fn serve_tcp(
     let Ok(from) = socket.peer_addr() else { return };
     // Send small responses at once.
     let _ = socket.set_nodelay(true);
-    let whence = Whence::Address(from.ip());
+    let peer = RequestPeer::Address(from.ip());
     let Some(tls) = app.rules.tls.clone() else {
-        return serve(app, (socket, whence), stop).await;
+        return serve(app, (socket, peer), stop).await;
     };
     // Boxed so that connections without encryption do not need space for it.
     Box::pin(async move {
@@ -80,7 +80,7 @@ pub(super) async fn serve_tcp(
         };
         // A client that does not finish the handshake is disconnected without a word: it would not understand any.
         if let Ok(Ok(socket)) = socket {
-            serve(app, (socket, whence), stop).await;
+            serve(app, (socket, peer), stop).await;
         }
     })
     .await;
@@ -89,7 +89,7 @@ pub(super) async fn serve_tcp(
 /// Serves one connection until the client disconnects or until `stop`.
 pub(super) async fn serve(
     app: Arc<AppState>,
-    (socket, whence): (impl AsyncRead + AsyncWrite + Unpin, Whence),
+    (socket, peer): (impl AsyncRead + AsyncWrite + Unpin, RequestPeer),
     stop: impl Future<Output = ()>,
 ) {
     let app = workers::own(&app);
@@ -100,7 +100,7 @@ pub(super) async fn serve(
         let state = state.clone();
         service_fn(move |request| {
             state.begin_request();
-            request::respond(state.clone(), whence, request)
+            request::respond(state.clone(), peer, request)
         })
     };
     let mut server = http1::Builder::new();

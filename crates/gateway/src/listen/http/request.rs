@@ -13,7 +13,7 @@ use super::{
     state::ConnState,
 };
 use crate::{
-    listen::router::{Step, Whence, enter, refuse, unread},
+    listen::router::{RequestPeer, Step, body_refusal, enter, refuse},
     reply::Reply,
     state::AppState,
 };
@@ -39,7 +39,7 @@ impl std::error::Error for Disconnected {}
 /// Answers a request. hyper drops this future when the client disconnects.
 pub(super) async fn respond(
     state: Arc<ConnState>,
-    whence: Whence,
+    peer: RequestPeer,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Disconnected> {
     let (head, incoming) = request.into_parts();
@@ -48,7 +48,7 @@ pub(super) async fn respond(
         return Ok(Answer::prepare(refuse(&app, status, sentence), state, false));
     }
     let mut body = RequestBody::new(&head, incoming);
-    let response = take(&app, whence, &state, (&head, &mut body)).await?;
+    let response = take(&app, peer, &state, (&head, &mut body)).await?;
     let keeps = body.skip(&state).await;
     if keeps {
         state.mark_read();
@@ -76,12 +76,12 @@ fn check(head: &Parts) -> Result<(), (StatusCode, &'static str)> {
 
 async fn take(
     app: &Arc<AppState>,
-    whence: Whence,
+    peer: RequestPeer,
     state: &ConnState,
     (head, body): (&Parts, &mut RequestBody),
 ) -> Result<Response<Reply>, Disconnected> {
     // Both futures are pinned here, because they are large and would be copied.
-    let wants = match pin!(enter(app, whence, head)).await {
+    let wants = match pin!(enter(app, peer, head)).await {
         Step::Answer(response) => return Ok(*response),
         Step::Body(wants) => wants,
     };
@@ -89,11 +89,11 @@ async fn take(
     match body.collect(state, (limit, app.rules.stall)).await {
         Ok(body) if app.newer().is_some() || begin.elapsed() > RECHECK_AFTER => {
             // Boxed because it is rare.
-            Ok(Box::pin(take_late(app, whence, (head, body))).await)
+            Ok(Box::pin(take_late(app, peer, (head, body))).await)
         }
         Ok(body) => Ok(pin!(wants.take(app, &head.headers, body)).await),
         Err(BodyError::Gone) => Err(Disconnected),
-        Err(why) => Ok(unread(app, &why, limit)),
+        Err(why) => Ok(body_refusal(app, &why, limit)),
     }
 }
 
@@ -101,11 +101,11 @@ async fn take(
 /// client may have lost access since.
 async fn take_late(
     app: &Arc<AppState>,
-    whence: Whence,
+    peer: RequestPeer,
     (head, body): (&Parts, Bytes),
 ) -> Response<Reply> {
     let app = app.now();
-    match enter(&app, whence, head).await {
+    match enter(&app, peer, head).await {
         Step::Answer(response) => *response,
         Step::Body(wants) => wants.take(&app, &head.headers, body).await,
     }

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One counter for each label value. The values are fixed, so no input can make it grow.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct LabelledCounter {
     words: &'static [&'static str],
     counts: Box<[AtomicU64]>,
 }
 
-impl Tally {
+impl LabelledCounter {
     pub(super) fn new(words: &'static [&'static str]) -> Self {
         Self { words, counts: words.iter().map(|_| AtomicU64::default()).collect() }
     }
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn unknown_value_counts_as_the_last_one() {
-        let tally = Tally::new(&["a", "b", "other"]);
+        let tally = LabelledCounter::new(&["a", "b", "other"]);
         ["b", "b", "x"].iter().for_each(|word| tally.add(word));
         assert_eq!(tally.counts().collect::<Vec<_>>(), [("a", 0), ("b", 2), ("other", 1)]);
     }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use self::histogram::Histogram;
 pub(crate) use self::page::Page;
-use crate::observe::metrics::labelled_counter::Tally;
+use crate::observe::metrics::labelled_counter::LabelledCounter;
 
 /// Label value for all servers together.
 pub(crate) const ALL_SERVERS: &str = "all";
@@ -67,7 +67,7 @@ const RELOADED: [&str; 3] = ["applied", "unchanged", "refused"];
 pub(crate) struct Metrics {
     /// Sessions opened, by server and for all servers together.
     opened: BTreeMap<String, Arc<AtomicU64>>,
-    servers: BTreeMap<String, Arc<OfServer>>,
+    servers: BTreeMap<String, Arc<ServerMetrics>>,
     total: Arc<Total>,
 }
 
@@ -75,22 +75,22 @@ pub(crate) struct Metrics {
 #[derive(Debug)]
 struct Total {
     resumed: AtomicU64,
-    ended: Tally,
-    refused: Tally,
-    reloaded: Tally,
+    ended: LabelledCounter,
+    refused: LabelledCounter,
+    reloaded: LabelledCounter,
 }
 
 /// Counters of one server.
 #[derive(Debug)]
-struct OfServer {
-    lost: Tally,
+struct ServerMetrics {
+    lost: LabelledCounter,
     calls: Histogram,
 }
 
 /// Timer of a call. Dropping it records the duration.
 #[derive(Debug)]
 pub(crate) struct Timing {
-    server: Arc<OfServer>,
+    server: Arc<ServerMetrics>,
     begun: Instant,
 }
 
@@ -142,16 +142,17 @@ impl Metrics {
     /// Creates zeroed counters for these servers.
     pub(crate) fn new<'a>(servers: impl Iterator<Item = &'a str>) -> Self {
         let of_server = |name: &str| {
-            let of_server = OfServer { lost: Tally::new(&LOST), calls: Histogram::default() };
+            let of_server =
+                ServerMetrics { lost: LabelledCounter::new(&LOST), calls: Histogram::default() };
             (name.to_owned(), Arc::new(of_server))
         };
         let servers: BTreeMap<_, _> = servers.map(of_server).collect();
         let labels = servers.keys().map(String::as_str).chain([ALL_SERVERS]);
         let total = Total {
             resumed: AtomicU64::default(),
-            ended: Tally::new(&ENDED),
-            refused: Tally::new(&REFUSED),
-            reloaded: Tally::new(&RELOADED),
+            ended: LabelledCounter::new(&ENDED),
+            refused: LabelledCounter::new(&REFUSED),
+            reloaded: LabelledCounter::new(&RELOADED),
         };
         Self {
             opened: labels.map(|label| (label.to_owned(), Arc::default())).collect(),

@@ -6,7 +6,7 @@ use stayput_wire::{Raw, Version, json};
 
 use crate::{
     catalog::names::{Names, SEPARATOR},
-    state::roster::{Present, Roster},
+    state::roster::{AvailableServer, Roster},
 };
 
 /// Builds the `initialize` result for a client that speaks `version`.
@@ -47,11 +47,11 @@ pub(crate) fn capabilities(roster: &Roster) -> String {
     format!("{{{}}}", all.join(","))
 }
 
-fn any(roster: &Roster, which: impl Fn(&Present) -> bool) -> bool {
+fn any(roster: &Roster, which: impl Fn(&AvailableServer) -> bool) -> bool {
     roster.present.iter().any(which)
 }
 
-fn is_able(present: &Present, path: &[&str]) -> bool {
+fn is_able(present: &AvailableServer, path: &[&str]) -> bool {
     let declared = present.profile.initialize_result().capabilities();
     let found = declared.and_then(|text| Raw::parse(text).ok()?.find(path)?.boolean());
     found == Some(true)
@@ -64,7 +64,7 @@ pub(crate) fn instructions(roster: &Roster, names: &Names) -> String {
         "Several servers are behind this one. What a tool or prompt is called begins with its server: \
          SERVER{SEPARATOR}NAME."
     );
-    for Present { name, profile } in &roster.present {
+    for AvailableServer { name, profile } in &roster.present {
         let said = Raw::parse(profile.initialize_result().result()).ok();
         let said = said.and_then(|said| said.find(&["instructions"])?.text());
         if let Some(said) = said.filter(|said| !said.trim().is_empty()) {
@@ -98,13 +98,13 @@ mod tests {
     use stayput_upstream::Profile;
 
     use super::*;
-    use crate::state::roster::Absent;
+    use crate::state::roster::UnavailableServer;
 
-    fn present(name: &str, initialize_result: &Value) -> Present {
+    fn present(name: &str, initialize_result: &Value) -> AvailableServer {
         let kept = json!({ "way": "legacy", "version": "2025-11-25", "greeting": initialize_result,
             "lists": [] });
         let profile = Arc::new(Profile::from_text(&kept.to_string()).unwrap());
-        Present { name: name.to_owned(), profile }
+        AvailableServer { name: name.to_owned(), profile }
     }
 
     fn roster() -> Roster {
@@ -128,7 +128,7 @@ mod tests {
     fn unavailable_server_is_named_and_list_changes_are_declared() {
         let mut roster = roster();
         let reason = "the server `b.d` could not be started: no such program".to_owned();
-        roster.absent.push(Absent { name: "b.d".to_owned(), reason });
+        roster.absent.push(UnavailableServer { name: "b.d".to_owned(), reason });
         let names = Names::new(["one", "t.wo", "b.d"]);
         let result = result(&Version::V2025_06_18, &roster, &names);
         let result: Value = serde_json::from_str(&result).unwrap();

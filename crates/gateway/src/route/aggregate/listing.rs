@@ -10,13 +10,13 @@ use crate::{
     call::{open_link, sessionless::Sessionless},
     catalog::{
         cursor::Cursor,
-        index::Indexed,
-        list::{self, List, Page, Part, TOOLS},
+        index::ClientIndex,
+        list::{self, List, Page, ServerPages, TOOLS},
     },
     identify::RequestContext,
     route::{aggregate::cache_ttl::CacheTtl, lists},
     session_tools,
-    state::roster::{Present, Roster},
+    state::roster::{AvailableServer, Roster},
 };
 use futures_util::future::join_all;
 
@@ -36,7 +36,7 @@ pub(super) struct Listing<'a> {
 }
 
 /// Page of the merged list.
-pub(super) struct Listed {
+pub(super) struct ListPage {
     list: &'static List,
     /// Entries as JSON, separated by commas.
     entries: String,
@@ -46,7 +46,7 @@ pub(super) struct Listed {
     pub(super) kept: CacheTtl,
 }
 
-impl Listed {
+impl ListPage {
     /// Builds the result, which begins with `head`.
     pub(super) fn result(&self, head: &str) -> String {
         let Self { list, entries, next, .. } = self;
@@ -57,7 +57,7 @@ impl Listed {
 
 impl Listing<'_> {
     /// Returns the requested page.
-    pub(super) async fn page(&self) -> Result<Listed, Refusal> {
+    pub(super) async fn page(&self) -> Result<ListPage, Refusal> {
         let cursor = self.cursor()?;
         let place = self.context.place();
         let roster = Roster::call(self.context.app, self.context.owner, place.clone()).await;
@@ -84,7 +84,7 @@ impl Listing<'_> {
         };
         let next = merged.next.map(seal).transpose()?;
         let kept = CacheTtl::of(self.context.app, &roster, self.list);
-        Ok(Listed { list: self.list, entries: merged.entries, next, kept })
+        Ok(ListPage { list: self.list, entries: merged.entries, next, kept })
     }
 
     /// Adds the session tools once for all servers, on the first page, which every client reads.
@@ -120,13 +120,14 @@ impl Listing<'_> {
     }
 
     /// Returns the known entries of each server, in the order of the servers.
-    fn indexes(&self, roster: &Roster) -> Vec<(String, Indexed)> {
+    fn indexes(&self, roster: &Roster) -> Vec<(String, ClientIndex)> {
         if self.list.is_named() {
             return Vec::new();
         }
         let aggregate = &self.context.app.aggregate;
-        let index =
-            |it: &Present| (it.name.clone(), aggregate.indexed(self.context, it, self.list));
+        let index = |it: &AvailableServer| {
+            (it.name.clone(), aggregate.indexed(self.context, it, self.list))
+        };
         roster.present.iter().map(index).collect()
     }
 
@@ -134,7 +135,7 @@ impl Listing<'_> {
     /// requests for them go to that server.
     fn show<'a>(
         &self,
-        indexes: &[(String, Indexed)],
+        indexes: &[(String, ClientIndex)],
         server: &str,
         entry: Raw<'a>,
     ) -> Option<Cow<'a, str>> {
@@ -152,12 +153,12 @@ impl Listing<'_> {
     }
 
     /// Returns the entries of one server, as this client sees them.
-    async fn part(&self, present: &Present, inner: Option<String>) -> Part {
+    async fn part(&self, present: &AvailableServer, inner: Option<String>) -> ServerPages {
         let Some(server) = self.context.app.servers.get(&present.name) else {
-            return Part::default();
+            return ServerPages::default();
         };
         let profile = self.current(server, &present.profile).await;
-        let mut part = self.told(server, &profile, inner).await;
+        let mut part = self.server_pages(server, &profile, inner).await;
         let takes = self.context.app.identify.takes_argument(server.name(), self.context.front());
         let view = self.context.app.tool_view_of(server, self.context.owner, &profile);
         if *self.list == TOOLS && takes && view.kept {
@@ -179,7 +180,12 @@ impl Listing<'_> {
 
     /// Returns the list of one server: from its profile, or from the server itself if the list changed and the client
     /// has a link.
-    async fn told(&self, server: &Server, profile: &Profile, inner: Option<String>) -> Part {
+    async fn server_pages(
+        &self,
+        server: &Server,
+        profile: &Profile,
+        inner: Option<String>,
+    ) -> ServerPages {
         let link = self.link(server);
         let changed = |link: &PooledLink| link.lists_changed() > 0 || profile.is_relearned();
         let changed = link.as_ref().is_some_and(changed) && self.context.connection.is_some();
@@ -192,7 +198,7 @@ impl Listing<'_> {
         }
         // A server is not started for a list that it may not have.
         if link.is_none() && inner.is_none() && at.is_none() && *self.list != TOOLS {
-            return Part::default();
+            return ServerPages::default();
         }
         let asked = self.asked((server, profile), link, inner.clone()).await;
         if !asked.pages.is_empty() {
@@ -229,8 +235,9 @@ impl Listing<'_> {
         (server, profile): (&Server, &Profile),
         link: Option<PooledLink>,
         inner: Option<String>,
-    ) -> Part {
-        let mut part = Part { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
+    ) -> ServerPages {
+        let mut part =
+            ServerPages { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
         let alone = server.isolation(profile.era()) == Isolation::PerSession;
         let sessionless =
             Sessionless::new(self.context.app, self.context.owner, alone && link.is_none());
@@ -258,7 +265,7 @@ impl Listing<'_> {
 }
 
 /// Requests page after page. Wherever it stops, `part` has the cursor of the next page.
-async fn drain(link: &PooledLink, list: &List, part: &mut Part) {
+async fn drain(link: &PooledLink, list: &List, part: &mut ServerPages) {
     while part.pages.len() < PAGES {
         let asked = part.rest.clone();
         let params = asked
@@ -280,8 +287,8 @@ async fn drain(link: &PooledLink, list: &List, part: &mut Part) {
 }
 
 /// Converts the known pages of a server. The first of them was requested with `inner`.
-fn known(server: &str, pages: &[bytes::Bytes], inner: Option<String>) -> Option<Part> {
-    let mut part = Part { server: server.to_owned(), pages: Vec::new(), rest: inner };
+fn known(server: &str, pages: &[bytes::Bytes], inner: Option<String>) -> Option<ServerPages> {
+    let mut part = ServerPages { server: server.to_owned(), pages: Vec::new(), rest: inner };
     for text in pages {
         let asked = part.rest.take();
         part.rest = next(str::from_utf8(text).ok()?);

@@ -20,11 +20,11 @@ use stayput_wire::{Code, Era, Message, Version, json};
 
 use self::{
     listing::Listing,
-    route::{Route, Routed},
+    route::{Route, ServerRoute},
 };
 use crate::{
     call::{CallOutcome, modern::bridge::LEVELS, open_link},
-    catalog::{index::Indexed, list::List},
+    catalog::{index::ClientIndex, list::List},
     identify::RequestContext,
     messages::listen_stream,
     reply::ReplyText,
@@ -32,7 +32,7 @@ use crate::{
     state::{
         AppState,
         aggregate::Aggregate,
-        roster::{Present, Roster},
+        roster::{AvailableServer, Roster},
     },
 };
 
@@ -41,12 +41,12 @@ impl Aggregate {
     fn indexed(
         &self,
         context: &RequestContext<'_>,
-        present: &Present,
+        present: &AvailableServer,
         list: &'static List,
-    ) -> Indexed {
+    ) -> ClientIndex {
         let known = self.indexes.of(&present.profile, list);
         let seen = context.connection.and_then(|it| it.seen(&present.name, list));
-        Indexed { known, seen }
+        ClientIndex { known, seen }
     }
 }
 
@@ -91,7 +91,11 @@ impl Refusal {
 }
 
 /// Builds the `initialize` result of the aggregate. It never fails: unavailable servers are named in it.
-pub(crate) async fn greet(app: &Arc<AppState>, place: &LinkOwner, version: &Version) -> String {
+pub(crate) async fn merged_initialize_result(
+    app: &Arc<AppState>,
+    place: &LinkOwner,
+    version: &Version,
+) -> String {
     let roster = Roster::call(app, &place.owner, Some(place.clone())).await;
     initialize::result(version, &roster, &app.aggregate.names)
 }
@@ -128,7 +132,10 @@ pub(super) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
 }
 
 /// Passes a request on to its server, under the name that the server uses.
-async fn pass(context: &RequestContext<'_>, Routed { server, text }: Routed<'_>) -> CallOutcome {
+async fn pass(
+    context: &RequestContext<'_>,
+    ServerRoute { server, text }: ServerRoute<'_>,
+) -> CallOutcome {
     let inner = text.as_deref().map(|text| Message::parse(text.as_bytes()));
     let message = match &inner {
         None => context.message,
@@ -140,7 +147,7 @@ async fn pass(context: &RequestContext<'_>, Routed { server, text }: Routed<'_>)
 }
 
 /// Returns the server for a request to one of the servers.
-async fn route<'a>(context: &'a RequestContext<'a>) -> Result<Routed<'a>, Refusal> {
+async fn route<'a>(context: &'a RequestContext<'a>) -> Result<ServerRoute<'a>, Refusal> {
     let route = Route { context };
     match context.asked().method {
         "tools/call" => route.tool(context.message).await,
@@ -173,7 +180,7 @@ async fn set_log_level(context: &RequestContext<'_>) -> Result<String, Refusal> 
         return Err(Refusal::invalid(format!("`level` is one of {levels}")));
     }
     if let Some(connection) = context.connection {
-        single::wish(app, connection, context.message).await;
+        single::note_preference(app, connection, context.message).await;
         let links = listen_stream::links(app, connection);
         join_all(links.iter().map(|link| open_link::tell_level(connection, link))).await;
     }

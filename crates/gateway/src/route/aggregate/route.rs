@@ -14,7 +14,7 @@ use crate::{
     route::admission::is_plain,
     state::{
         AppState,
-        roster::{self, Present, Roster},
+        roster::{self, AvailableServer, Roster},
     },
 };
 
@@ -27,35 +27,38 @@ pub(super) struct Route<'a> {
 }
 
 /// Server for a request, and the edited text if the request has to be changed.
-pub(super) struct Routed<'a> {
+pub(super) struct ServerRoute<'a> {
     pub(super) server: &'a Server,
     pub(super) text: Option<String>,
 }
 
 impl<'a> Route<'a> {
     /// Routes a request that names a tool.
-    pub(super) async fn tool(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
+    pub(super) async fn tool(&self, message: &Message<'_>) -> Result<ServerRoute<'a>, Refusal> {
         self.named(message, &TOOLS, &["name"]).await
     }
 
     /// Routes a request that names a prompt.
-    pub(super) async fn prompt(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
+    pub(super) async fn prompt(&self, message: &Message<'_>) -> Result<ServerRoute<'a>, Refusal> {
         self.named(message, &PROMPTS, &["name"]).await
     }
 
     /// Routes a request that names a resource.
-    pub(super) async fn resource(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
+    pub(super) async fn resource(&self, message: &Message<'_>) -> Result<ServerRoute<'a>, Refusal> {
         let uri = text(message, &["uri"])?;
-        Ok(Routed { server: self.owner(&uri).await?, text: None })
+        Ok(ServerRoute { server: self.owner(&uri).await?, text: None })
     }
 
     /// Routes a completion request for an argument of a prompt or a resource template.
-    pub(super) async fn completion(&self, message: &Message<'_>) -> Result<Routed<'a>, Refusal> {
+    pub(super) async fn completion(
+        &self,
+        message: &Message<'_>,
+    ) -> Result<ServerRoute<'a>, Refusal> {
         match &*text(message, &["ref", "type"])? {
             "ref/prompt" => self.named(message, &PROMPTS, &["ref", "name"]).await,
             "ref/resource" => {
                 let uri = text(message, &["ref", "uri"])?;
-                Ok(Routed { server: self.owner(&uri).await?, text: None })
+                Ok(ServerRoute { server: self.owner(&uri).await?, text: None })
             }
             _ => Err(Refusal::invalid("`ref.type` is either `ref/prompt` or `ref/resource`")),
         }
@@ -67,7 +70,7 @@ impl<'a> Route<'a> {
         message: &Message<'_>,
         list: &'static List,
         path: &[&str],
-    ) -> Result<Routed<'a>, Refusal> {
+    ) -> Result<ServerRoute<'a>, Refusal> {
         let outer = text(message, path)?;
         let app: &'a AppState = self.context.app;
         let split = app.aggregate.names.split(&outer);
@@ -89,7 +92,7 @@ impl<'a> Route<'a> {
             // Same error as for an unknown tool.
             return Err(self.unknown(list, &outer));
         }
-        Ok(Routed { server, text: Some(edited.into_owned()) })
+        Ok(ServerRoute { server, text: Some(edited.into_owned()) })
     }
 
     /// Records a denied tool call, under the name that the tool has on its server.
@@ -132,7 +135,7 @@ impl<'a> Route<'a> {
         if profile.pages(list.method).is_empty() {
             return Ok(inner.to_owned());
         }
-        let present = Present { name: server.name().to_owned(), profile };
+        let present = AvailableServer { name: server.name().to_owned(), profile };
         let indexed = self.context.app.aggregate.indexed(self.context, &present, list);
         let names = &self.context.app.aggregate.names;
         if cut && let Some(whole) = indexed.all().find(|it| names.outer(server.name(), it) == outer)
@@ -149,7 +152,7 @@ impl<'a> Route<'a> {
     async fn has_now(&self, server: &Server, list: &'static List, inner: &str) -> bool {
         let current = self.context.app.current(server, self.context.owner, list.method);
         let Ok(profile) = current.await else { return false };
-        let present = Present { name: server.name().to_owned(), profile };
+        let present = AvailableServer { name: server.name().to_owned(), profile };
         self.context.app.aggregate.indexed(self.context, &present, list).has(inner)
     }
 
@@ -184,12 +187,13 @@ impl<'a> Route<'a> {
         roster
             .present
             .retain(|present| present.profile.initialize_result().has(RESOURCES.capability));
-        let index = |present: &Present, list| app.aggregate.indexed(self.context, present, list);
+        let index =
+            |present: &AvailableServer, list| app.aggregate.indexed(self.context, present, list);
         let in_list = roster.present.iter().find(|it| index(it, &RESOURCES).has(uri));
         let in_templates = || roster.present.iter().find(|it| index(it, &TEMPLATES).has(uri));
         let by_template = || {
-            let close = |it: &Present| index(it, &TEMPLATES).closest(uri);
-            let mut closest: Option<(usize, &Present)> = None;
+            let close = |it: &AvailableServer| index(it, &TEMPLATES).closest(uri);
+            let mut closest: Option<(usize, &AvailableServer)> = None;
             for (close, present) in roster.present.iter().filter_map(|it| Some((close(it)?, it))) {
                 // If two templates are equally close, the first server wins.
                 if closest.is_none_or(|(other, _)| close > other) {

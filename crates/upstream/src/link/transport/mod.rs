@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-use super::{Core, PendingCall, prepare::Prepared};
+use super::{Core, PendingCall, prepare::PreparedMessage};
 use crate::{
     CallError, LossReason,
     link::transport::{sse::Sse, stdio::Stdio, streamable::Streamable},
@@ -43,7 +43,7 @@ impl LinkTransport {
         &self,
         core: &Arc<Core>,
         pending_call: &Arc<PendingCall>,
-        prepared: Prepared,
+        prepared: PreparedMessage,
     ) {
         match self {
             Self::Stdio(stdio) => stdio.send(Some(pending_call.number), prepared.text),

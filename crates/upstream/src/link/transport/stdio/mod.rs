@@ -19,7 +19,7 @@ use crate::{
     link::{Core, cancellation, expiry},
     util::lock::lock,
 };
-use outbox::{Load, Outbox};
+use outbox::{Outbox, QueuedBytes};
 
 pub(crate) use pump::Pump;
 
@@ -29,7 +29,7 @@ pub(crate) use pump::Pump;
 /// link has one sleeping task and no buffer.
 pub(crate) struct Stdio {
     outbox: Mutex<Outbox>,
-    load: Load,
+    load: QueuedBytes,
     /// Waker of the task that reads.
     task: Mutex<Option<Waker>>,
     /// Notified when the outbox has space again.

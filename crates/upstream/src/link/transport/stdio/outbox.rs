@@ -28,7 +28,7 @@ pub(super) struct Outbox {
     /// Input of the child; `None` once it is closed.
     pipe: Option<Arc<Sender>>,
     queue: VecDeque<QueuedMessage>,
-    load: Load,
+    load: QueuedBytes,
     /// Whether messages are held back, so that they go out together with those that follow.
     corked: bool,
 }
@@ -42,12 +42,12 @@ struct QueuedMessage {
 
 impl Outbox {
     pub(super) fn new(pipe: Sender) -> Self {
-        let (pipe, queue, load) = (Some(Arc::new(pipe)), VecDeque::new(), Load::default());
+        let (pipe, queue, load) = (Some(Arc::new(pipe)), VecDeque::new(), QueuedBytes::default());
         Self { pipe, queue, load, corked: false }
     }
 
     /// Returns a counter of the waiting bytes, for tasks that do not hold the outbox.
-    pub(super) fn load(&self) -> Load {
+    pub(super) fn load(&self) -> QueuedBytes {
         self.load.clone()
     }
 
@@ -146,9 +146,9 @@ impl Outbox {
 /// Number of bytes that wait for the child. Only the holder of the outbox changes it; every caller reads it
 /// before sending and needs no lock for that.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Load(Arc<AtomicUsize>);
+pub(super) struct QueuedBytes(Arc<AtomicUsize>);
 
-impl Load {
+impl QueuedBytes {
     pub(super) fn is_full(&self) -> bool {
         self.bytes() > WAIT_ABOVE
     }

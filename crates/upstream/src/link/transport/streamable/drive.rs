@@ -12,8 +12,8 @@ use super::{RequestParts, ServerSession, Streamable, follow, unauthorized};
 use crate::{
     CallError, Delivery,
     link::{
-        CallOptions, Core, LinkTransport, MessageSource, PendingCall, Prepared, RequestOrigin,
-        Routing, compose,
+        CallOptions, Core, LinkTransport, MessageSource, PendingCall, PreparedMessage,
+        RequestOrigin, Routing, compose,
         list_pages::{MAX_LIST_PAGES, next_page},
         prepare,
     },
@@ -49,7 +49,7 @@ impl Drop for FailOnDrop {
 pub(super) fn drive(
     core: Arc<Core>,
     pending_call: Arc<PendingCall>,
-    mut prepared: Prepared,
+    mut prepared: PreparedMessage,
 ) -> impl Future<Output = ()> + Send {
     let guard = FailOnDrop { core, number: pending_call.number };
     async move {
@@ -87,7 +87,7 @@ async fn exchange(
     http: &Streamable,
     core: &Arc<Core>,
     pending_call: &PendingCall,
-    Prepared { text, handshake, routing, .. }: &mut Prepared,
+    PreparedMessage { text, handshake, routing, .. }: &mut PreparedMessage,
 ) -> Result<(), CallError> {
     // The line break at the end is for pipes.
     text.truncate(text.len().saturating_sub(1));

@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 
 use crate::{
     CallError, Delivery, HeaderRequest, Loss, LossReason, Scope,
-    link::{Core, PendingCall, Prepared, Routing, cancellation},
+    link::{Core, PendingCall, PreparedMessage, Routing, cancellation},
     loss::session_unknown,
     server::redactor,
     util::lock::lock,
@@ -221,7 +221,7 @@ impl Streamable {
         &self,
         core: &Arc<Core>,
         pending_call: &Arc<PendingCall>,
-        prepared: Prepared,
+        prepared: PreparedMessage,
     ) {
         let reading = drive::drive(core.clone(), pending_call.clone(), prepared);
         pending_call.read_by_caller(core, Box::pin(reading));

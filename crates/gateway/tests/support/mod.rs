@@ -91,6 +91,9 @@ impl Gateway {
     async fn try_run(&mut self) -> bool {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
         command.args(["serve", "--config"]).arg(&self.config).args(&self.arguments);
+        if !self.arguments.contains(&"--log-format") {
+            command.args(["--log-format", "text"]);
+        }
         command.env("XDG_DATA_HOME", self.folder.path().join("data"));
         let mut child = command
             .process_group(0)

@@ -5,7 +5,7 @@ use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     kit::{Modern, modern_stdio},
-    world::{Gateway, mark, stdio},
+    support::{Gateway, mark, stdio},
 };
 
 const LISTS: [&str; 4] =

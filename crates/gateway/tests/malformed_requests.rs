@@ -1,13 +1,13 @@
 //! Thousands of malformed requests. None of them may cause a server error.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::sync::Arc;
 
 use serde_json::json;
 use stayput_testkit::{Random, fuzz, fuzz::front, processes};
-use world::{Gateway, LONG, mark, stdio};
+use support::{Gateway, LONG, mark, stdio};
 
 const THREADS: usize = 8;
 const EACH: usize = 400;

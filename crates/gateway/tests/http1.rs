@@ -1,16 +1,16 @@
 //! HTTP/1.1 of the gateway, byte by byte.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
 use serde_json::json;
+use support::{Client, Gateway, LONG, mark, stdio};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use world::{Client, Gateway, LONG, mark, stdio};
 
 async fn gateway(name: &str) -> Gateway {
     Gateway::start(json!({ "test": stdio(&mark(name), &[]) })).await

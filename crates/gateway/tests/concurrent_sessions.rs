@@ -18,7 +18,7 @@
 //! twice.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::{
     collections::HashMap,
@@ -37,8 +37,8 @@ use stayput_testkit::{
     Random,
     mcp::{TestServer, send},
 };
+use support::{Gateway, LONG, gone, mark, stdio};
 use tokio::{net::TcpStream, sync::Semaphore, task::AbortHandle};
-use world::{Gateway, LONG, gone, mark, stdio};
 
 const SESSIONS: usize = 200;
 const CALLS: usize = 50;

@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     kit::{sessions, until},
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// Waits until the audit file has `count` lines, and returns them.

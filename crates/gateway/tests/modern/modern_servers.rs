@@ -5,7 +5,7 @@ use stayput_testkit::mcp::TestServer;
 
 use crate::{
     kit::{Modern, headers, meta, modern_stdio, post, request},
-    world::{Gateway, mark},
+    support::{Gateway, mark},
 };
 
 /// Invariant 10: only the id changes on the way to the server, and nothing on the way back.

@@ -1,7 +1,7 @@
 //! Limits on sockets, calls, bodies and server requests, and the graceful stop.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::{
     sync::{
@@ -13,11 +13,11 @@ use std::{
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
+use support::{Gateway, LONG, mark, stdio};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use world::{Gateway, LONG, mark, stdio};
 
 async fn connect(gateway: &Gateway) -> TcpStream {
     TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap()

@@ -5,7 +5,7 @@ use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     kit::{Modern, modern_stdio, request},
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// Path of all servers.
@@ -245,7 +245,7 @@ async fn connection_to_all_servers_can_be_named() {
     assert_eq!(named.text("one__count").await, "2");
     let client = gateway.client("~work").await;
     let plain =
-        crate::world::Client { server: ALL.into(), id: client.id.clone(), greeting: json!({}) };
+        crate::support::Client { server: ALL.into(), id: client.id.clone(), greeting: json!({}) };
     assert_eq!(plain.text(&gateway, "one__count").await, "3");
     assert_eq!(client.delete(&gateway).await, 200);
     assert_eq!(modern.text("one__count").await, "4", "its name outlives the connection");

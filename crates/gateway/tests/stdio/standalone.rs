@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     kit::{Home, servers},
-    world::{gone, mark, stdio},
+    support::{gone, mark, stdio},
 };
 
 /// R050, R051, R169: without any setup the process has one session, and leaves nothing behind.

@@ -11,7 +11,7 @@ use tokio::{process::Command, time::timeout};
 
 use crate::{
     driven::Driven,
-    world::{Gateway, LONG, gone, mark, stdio, until},
+    support::{Gateway, LONG, gone, mark, stdio, until},
 };
 
 /// Time after which a session is closed whose client left without `DELETE`.

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     kit::{Modern, modern_stdio, refusal, request},
-    world::{Gateway, LONG, mark, stdio},
+    support::{Gateway, LONG, mark, stdio},
 };
 
 /// Starts a gateway with an audit.

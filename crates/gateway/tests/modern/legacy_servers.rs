@@ -7,7 +7,7 @@ use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     kit::{Modern, modern_stdio, request},
-    world::{Gateway, LONG, gone, mark, stdio},
+    support::{Gateway, LONG, gone, mark, stdio},
 };
 
 const STATE: &str = "dev.stayput/state";

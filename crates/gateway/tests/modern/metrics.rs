@@ -8,7 +8,7 @@ use stayput_testkit::mcp::send;
 
 use super::{
     kit::Modern,
-    world::{Gateway, gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// Waits until the metrics page has each of these lines.

@@ -1,13 +1,13 @@
 //! Notifications that clients subscribed to arrive over whichever link they get.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::Events, processes};
-use world::{Client, Gateway, LONG, gone, mark, stdio, until};
+use support::{Client, Gateway, LONG, gone, mark, stdio, until};
 
 const RESOURCE: &str = "test://count";
 

@@ -1,7 +1,7 @@
 //! Behaviour that is the same on every transport and in both eras.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
-mod world;
+mod support;
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use stayput_upstream::{
     Server, ServerProtocol, TransportConfig,
 };
 use stayput_wire::Message;
-use world::{LONG, call, close, links, open, params, place, server_with, stdio, try_call};
+use support::{LONG, call, close, links, open, params, place, server_with, stdio, try_call};
 
 /// Server on one transport, and the objects that keep it running.
 struct Reached {
@@ -95,7 +95,7 @@ async fn request_and_answer_pass_unchanged() {
             link.send(&Message::parse(said.as_bytes()).unwrap(), CallOptions::default()).await;
         let answer = call.unwrap().answer().await.unwrap();
         assert!(answer.as_bytes().windows(6).any(|it| it == br#""a\/1""#), "{}", reached.name);
-        let echoed = world::text(&answer);
+        let echoed = support::text(&answer);
         assert_eq!(
             echoed, r#"{ "n":1.10,"big":123456789012345678901234567890, "t":"\u00e4" }"#,
             "{}",
@@ -208,7 +208,7 @@ async fn dropped_call_is_cancelled_once() {
         let slow = params("slow", r#"{"ms":60000}"#);
         let call = link.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
         // The call has to arrive before it can be cancelled.
-        world::call(&link, "count", "{}").await;
+        support::call(&link, "count", "{}").await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         drop(call);
         cancelled(&link, name, 1).await;

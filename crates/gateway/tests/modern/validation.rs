@@ -6,7 +6,7 @@ use stayput_testkit::mcp::{TestServer, send};
 
 use crate::{
     kit::{Modern, headers, meta, modern_stdio, post, refusal, request},
-    world::{Gateway, mark, stdio},
+    support::{Gateway, mark, stdio},
 };
 
 /// Starts a gateway in front of a legacy and a modern server.

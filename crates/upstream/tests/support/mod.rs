@@ -6,7 +6,7 @@
     reason = "each test file uses a part of it, and a test stops at the first surprise"
 )]
 
-pub(crate) mod keeping;
+pub(crate) mod attachment_sinks;
 pub(crate) mod relay;
 pub(crate) mod remote;
 

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use stayput_testkit::mcp::{Events, TestServer};
 
 use super::{
-    Somebody, token,
-    world::{Gateway, LONG, gone, mark, stdio},
+    Somebody,
+    support::{Gateway, LONG, gone, mark, stdio},
+    token,
 };
 
 /// Removes what differs between two equal runs: ids, handles and times.
@@ -259,7 +260,7 @@ async fn bob_is_not_notified_of_changes_of_a_restricted_server() {
     let reloads = || gateway.log().matches("read anew and holds").count();
     for (times, servers) in [&open, &both].into_iter().enumerate() {
         gateway.configure(servers.clone());
-        super::world::until("reload", || reloads() > times).await;
+        super::support::until("reload", || reloads() > times).await;
         for _ in 0..3 {
             let told = tokio::time::timeout(LONG, anns.1.message()).await.unwrap().unwrap();
             assert!(told["method"].as_str().unwrap().ends_with("/list_changed"), "{told}");
@@ -268,7 +269,7 @@ async fn bob_is_not_notified_of_changes_of_a_restricted_server() {
     let mut more = both;
     more["more"] = stdio(&mark, &[]);
     gateway.configure(more);
-    super::world::until("reload", || reloads() > 2).await;
+    super::support::until("reload", || reloads() > 2).await;
     let first = tokio::time::timeout(LONG, bobs.1.message()).await.unwrap().unwrap();
     assert!(first["method"].as_str().unwrap().ends_with("/list_changed"), "{first}");
     // His stream ends, and its messages can be counted.

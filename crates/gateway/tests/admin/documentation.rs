@@ -8,7 +8,7 @@ use stayput_testkit::program;
 use crate::{
     commands::stayput,
     kit::{sessions, until},
-    world::{Gateway, gone, mark},
+    support::{Gateway, gone, mark},
 };
 
 /// Returns the commands and their outputs from the examples in the documentation.
