@@ -28,6 +28,6 @@ mod limits;
 mod server;
 #[path = "config_keys/settings.rs"]
 mod settings;
+mod support;
 #[path = "config_keys/walk.rs"]
 mod walk;
-mod world;

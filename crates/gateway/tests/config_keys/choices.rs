@@ -5,7 +5,7 @@ use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     kit::{Peer, Stage, call, call_as, count, token},
-    world::{gone, until},
+    support::{gone, until},
 };
 
 /// Observer: whether two connections share a process.
@@ -78,7 +78,7 @@ keys! {
         key.set(json!("300ms")).shows(started, ["false", "true"]).await;
     }
     "server.stayput.grace" grace_is_the_time_for_an_end |key| {
-        let mark = crate::world::mark("key-grace_is_the_time_for_an_end");
+        let mark = crate::support::mark("key-grace_is_the_time_for_an_end");
         let ended = async |stage| end(stage, &mark).await;
         let key = key.server(&["--ignore-eof", "--ignore-term"]);
         key.set(json!("50ms")).shows(ended, ["soon", "later"]).await;

@@ -11,7 +11,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::world::{Gateway, LONG, gone, stdio};
+use crate::support::{Gateway, LONG, gone, stdio};
 
 /// Turns rows of keys into tests and into the list `KEYS`.
 ///
@@ -44,7 +44,7 @@ pub(crate) struct Key {
 impl Key {
     /// Key in a file with one server, `test`, which is a process. In `path`, `server` is the entry of that server.
     pub(crate) fn new(path: &'static str, test: &str) -> Self {
-        let mark = crate::world::mark(&format!("key-{test}"));
+        let mark = crate::support::mark(&format!("key-{test}"));
         let stayput = json!({ "listen": "127.0.0.1:0" });
         let file = json!({ "mcpServers": { "test": stdio(&mark, &[]) }, "stayput": stayput });
         Self { path, mark, file, value: Value::Null, otherwise: None }

@@ -5,7 +5,7 @@ use stayput_testkit::{mcp::TestServer, program};
 
 use crate::{
     kit::{call, count, greet},
-    world::{mark, stdio},
+    support::{mark, stdio},
 };
 
 keys! {

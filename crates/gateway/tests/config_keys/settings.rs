@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     kit::{Peer, Stage, greet_as, hello, raw},
-    world::until,
+    support::until,
 };
 
 /// Observer: the address that the gateway listens on, without the port.
