@@ -39,16 +39,23 @@ async fn sockets_over_the_limit_are_refused() {
     let mark = mark("sockets");
     let limits = json!({ "limits": { "sockets": 3 } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;
-    let mut idle = Vec::new();
+    let mut busy = Vec::new();
     for _ in 0..3 {
-        idle.push(connect(&gateway).await);
+        let mut socket = connect(&gateway).await;
+        let head = "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
+        socket.write_all(head.as_bytes()).await.unwrap();
+        // The gateway asks for the body, so the request is in progress.
+        let mut interim = [0; 25];
+        socket.read_exact(&mut interim).await.unwrap();
+        assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+        busy.push(socket);
     }
     let mut late = connect(&gateway).await;
     late.write_all(HEALTH).await.unwrap();
     let told = rest(&mut late).await;
     assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: "), "{told}");
     assert!(told.contains("limits.sockets"), "{told}");
-    idle.pop();
+    busy.pop();
     let start = tokio::time::Instant::now();
     loop {
         let mut next = connect(&gateway).await;

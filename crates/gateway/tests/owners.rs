@@ -6,6 +6,8 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "owners/fairness.rs"]
+mod fairness;
 #[path = "owners/hijack.rs"]
 mod hijack;
 #[path = "owners/identity.rs"]

@@ -47,6 +47,7 @@ pub(super) fn app(
         stream_cache: StreamCache::default(),
         ids: EventIds::new(&secret()?),
         call_limiter: Arc::default(),
+        body_budget: Arc::default(),
         health: Health::default(),
         watch: Observers::start(plan.watch)?,
         closing,
@@ -62,7 +63,7 @@ pub(crate) fn owners(
     auth: Auth,
     before: Option<&Authenticator>,
 ) -> Result<Authenticator, ServeError> {
-    let Auth { tokens, jwt, proxy, admin } = auth;
+    let Auth { tokens, jwt, proxy, admin, metrics } = auth;
     let jwt = match jwt {
         Some(JwtRules { issuer, audiences, keys, subject, leeway }) => {
             let known = before.and_then(|it| it.jwt.as_ref()).map(|jwt| &jwt.keys);
@@ -75,7 +76,7 @@ pub(crate) fn owners(
         }
         None => None,
     };
-    Ok(Authenticator { tokens, jwt, proxy, admin })
+    Ok(Authenticator { tokens, jwt, proxy, admin, metrics })
 }
 
 /// Chain of keys: the first one seals, all of them open. The generated key of the data folder still opens what it

@@ -4,7 +4,7 @@
 use std::{
     fs,
     io::{self, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -33,9 +33,18 @@ pub(crate) fn folder(store: &str) -> Result<PathBuf, ServeError> {
     Ok(home.join("stayput").join(digest.get(..16).unwrap_or_default()))
 }
 
-/// Creates the folder, readable by its owner only.
+/// Creates the folder, readable by its owner only. A folder of another user is refused: that user could read and replace
+/// the keys in it.
 pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
+    let owner = fs::metadata(folder)?.uid();
+    if owner != rustix::process::geteuid().as_raw() {
+        let sentence = format!(
+            "it belongs to another user (uid {owner}), who could read and replace the keys in it; choose another \
+             store, or change the owner of the folder"
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, sentence));
+    }
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
 }
 

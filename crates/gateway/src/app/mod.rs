@@ -2,6 +2,7 @@
 
 mod build;
 pub(crate) mod daemon;
+mod descriptors;
 pub(crate) mod instance_lock;
 mod maintenance;
 mod plan;
@@ -128,6 +129,7 @@ impl Gateway {
     pub(crate) async fn start(mut plan: Plan) -> Result<Self, ServeError> {
         let owners = owners(std::mem::take(&mut plan.auth), None)?;
         plan::warn_if_exposed(&plan, &owners)?;
+        plan.socket_note.iter().for_each(|note| tracing::info!("{note}"));
         let holding = InstanceLock::take(&plan.data)?;
         instance_lock::lock_store(&plan.store)?;
         let socket = socket(&plan)?;
@@ -202,8 +204,9 @@ impl Gateway {
         let Some((listener, lanes)) = &self.listener else { return std::future::pending().await };
         loop {
             match listener.accept().await {
-                Ok((socket, _)) => {
-                    door.enter(&self.app.now(), (socket, &lanes.next()), stopped.clone());
+                Ok((socket, from)) => {
+                    let socket = (socket, from.ip(), &lanes.next());
+                    door.enter(&self.app.now(), socket, stopped.clone());
                 }
                 // Most likely too many open files. Some of them are closed after a while.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use stayput_core::{Expiry, SessionLimits};
 use stayput_upstream::{Limits, SealKey};
 
-use super::ServeError;
+use super::{ServeError, descriptors};
 use crate::{
     app::instance_lock,
     auth::Authenticator,
@@ -40,19 +40,23 @@ pub(crate) struct Plan {
     pub(crate) seal: Vec<SealKey>,
     /// Folder of keys and private folders.
     pub(crate) data: PathBuf,
+    /// Note for the log if there are fewer sockets than configured.
+    pub(crate) socket_note: Option<String>,
 }
 
 impl Plan {
     /// Builds the plan that a configuration asks for.
     pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
+        let (sockets, budget) = (config.limits.sockets, descriptors::socket_budget());
         let rules = RequestRules {
             tls: config.tls,
-            body_limit: config.limits.body,
+            body: config.limits.body,
             header_limit: config.limits.headers,
             stall: config.limits.stall,
             drain: config.limits.drain,
             calls: config.limits.calls,
-            sockets: config.limits.sockets,
+            sockets: sockets.min(budget),
+            sockets_per_address: config.limits.sockets_per_address,
             allowed_hosts: config.allowed_hosts,
             allowed_origins: config.allowed_origins,
             public_url: config.public_url,
@@ -75,6 +79,7 @@ impl Plan {
             watch: config.watch,
             seal: config.seal,
             open_to_all: false,
+            socket_note: (budget < sockets).then(|| descriptors::describe(sockets, budget)),
         })
     }
 }

@@ -11,6 +11,7 @@
 //! sessions. Credentials do not leave this module.
 
 mod bearer;
+pub(crate) mod body_budget;
 pub(crate) mod call_limit;
 mod claims;
 mod error;
@@ -108,12 +109,36 @@ pub(crate) struct Authenticator {
     pub(crate) proxy: Option<Proxy>,
     /// Claims of administrators. Unrestricted, which is the default, means that no claim makes an administrator.
     pub(crate) admin: ClaimFilter,
+    /// Clients that may read `/metrics`.
+    pub(crate) metrics: MetricsAccess,
+}
+
+/// Clients that may read `/metrics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MetricsAccess {
+    /// Administrators; without authentication, all clients.
+    #[default]
+    Admin,
+    /// Clients with any valid credential.
+    Authenticated,
+    /// All clients, without a credential.
+    Public,
 }
 
 impl Authenticator {
     /// Whether no authentication is configured: all clients are anonymous.
     pub(crate) fn is_open(&self) -> bool {
         self.tokens.is_empty() && self.jwt.is_none() && self.proxy.is_none()
+    }
+
+    /// Whether this client may read `/metrics`.
+    pub(crate) fn shows_metrics_to(&self, principal: &Principal) -> bool {
+        self.is_open() || principal.admin || self.metrics != MetricsAccess::Admin
+    }
+
+    /// Whether a trusted proxy can have this address.
+    pub(crate) fn is_proxy(&self, from: IpAddr) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| proxy.can_have_address(from))
     }
 
     /// Authenticates a request that came from this address.

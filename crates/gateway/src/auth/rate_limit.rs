@@ -1,5 +1,8 @@
 //! Per-owner request rate limit (GCRA).
 //!
+//! A request costs one, and one more for each [`BYTES_PER_REQUEST`] of its body and of its answer. The size is known when
+//! the bytes have come, so their cost is a debt: it delays the requests behind it.
+//!
 //! Each owner has one number: the time at which its bucket is full again. No timer runs. Owners with a full bucket are
 //! dropped from the map. The map is sharded, so that one flooding owner does not block the others.
 
@@ -15,6 +18,12 @@ const PRUNE_ABOVE: usize = 128;
 
 /// Burst: an owner may save up the requests of this time.
 const BURST: Duration = Duration::from_secs(2);
+
+/// Number of bytes that cost as much as one request.
+pub(crate) const BYTES_PER_REQUEST: usize = 64 << 10;
+
+/// Longest time that an owner pays off the cost of bytes. A large body must not lock out an owner with a low rate.
+const MAX_DEBT: Duration = Duration::from_secs(10);
 
 /// Rate limiter of all owners.
 pub(crate) struct RateLimiter {
@@ -75,6 +84,25 @@ impl RateLimiter {
         Ok(())
     }
 
+    /// Charges the owner for bytes, at the current time. For few bytes the clock is not read.
+    pub(crate) fn charge_now(&self, owner: &Owner, bytes: usize) {
+        if self.each.is_some() && bytes >= BYTES_PER_REQUEST {
+            self.charge(owner, bytes, Instant::now());
+        }
+    }
+
+    /// Charges the owner for bytes that were read or are about to be written.
+    fn charge(&self, owner: &Owner, bytes: usize, now: Instant) {
+        let requests = u32::try_from(bytes / BYTES_PER_REQUEST).unwrap_or(u32::MAX);
+        let Some(each) = self.each.filter(|_| requests > 0) else { return };
+        let cost = each.saturating_mul(requests);
+        let mut table = self.tables.of(owner);
+        let before = table.full.get(owner).copied().unwrap_or(now).max(now);
+        let most = before.max(now + BURST.max(each) + MAX_DEBT);
+        let full = before.checked_add(cost).unwrap_or(most).min(most);
+        table.insert(owner.clone(), full, now);
+    }
+
     #[cfg(test)]
     fn known(&self) -> usize {
         self.tables.all().map(|table| table.full.len()).sum()
@@ -131,6 +159,22 @@ mod tests {
         let refusals = (0..100).map(|_| rate.admit(&owner("ann"), start));
         assert!(refusals.into_iter().all(|it| it == Err(RateLimited(Duration::from_secs(1)))));
         assert_eq!(taken(&rate, "ann", start + Duration::from_secs(1)), 1);
+    }
+
+    /// R062: bytes cost as much as requests. An owner pays them off, and no longer than the limit.
+    #[test]
+    fn bytes_delay_the_next_requests() {
+        let (rate, start) = (RateLimiter::new(Some(10)), Instant::now());
+        rate.charge(&owner("ann"), BYTES_PER_REQUEST - 1, start);
+        assert_eq!(taken(&rate, "ann", start), 20, "a small body costs nothing");
+        rate.charge(&owner("bob"), 15 * BYTES_PER_REQUEST, start);
+        assert_eq!(taken(&rate, "bob", start), 5);
+        rate.charge(&owner("bob"), 15 * BYTES_PER_REQUEST, start);
+        assert_eq!(taken(&rate, "bob", start + Duration::from_secs(1)), 0);
+        assert_eq!(taken(&rate, "bob", start + Duration::from_secs(2)), 5);
+        rate.charge(&owner("cleo"), usize::MAX, start);
+        assert_eq!(taken(&rate, "cleo", start + MAX_DEBT), 0);
+        assert_eq!(taken(&rate, "cleo", start + MAX_DEBT + Duration::from_secs(1)), 10);
     }
 
     #[test]

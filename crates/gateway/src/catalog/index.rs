@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn listed_entries_are_found() {
         let profile = Profile::from_text(
-            r#"{"way":"legacy","version":"2025-11-25","initialize_result":{},"lists":[
+            r#"{"way":"legacy","version":"2025-11-25","greeting":{},"lists":[
             ["tools/list",[{"tools":[{"name":"a"}]},{"tools":[{"name":"b"}]}]],
             ["resources/templates/list",[{"resourceTemplates":[{"uriTemplate":"x:\/\/{id}"},{"uriTemplate":"{+all}"}]}]]]}"#,
         );

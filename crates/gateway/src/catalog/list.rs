@@ -99,6 +99,32 @@ pub(crate) struct ServerPages {
     pub(crate) pages: Vec<Page>,
     /// Cursor of the next page, if there is more.
     pub(crate) rest: Option<String>,
+    /// Whether the pages are those of the profile, so that they can be found in a cache.
+    pub(crate) is_known: bool,
+}
+
+/// Facts about a page that are needed for each request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageFacts {
+    /// Cursor of the page after this one.
+    pub(crate) next: Option<String>,
+    /// Cache lifetime of a result of a modern server, in milliseconds.
+    pub(crate) ttl: u64,
+    /// Whether only the client itself may cache the page.
+    pub(crate) is_private: bool,
+}
+
+impl PageFacts {
+    /// Reads the facts. A page that cannot be read has none.
+    pub(crate) fn read(page: &[u8]) -> Self {
+        let page = str::from_utf8(page).ok().and_then(|text| Raw::parse(text).ok());
+        let find = |name| page.and_then(|page| page.find(&[name]));
+        let ttl = find("ttlMs").and_then(Raw::integer).and_then(|ttl| u64::try_from(ttl).ok());
+        let next = find("nextCursor").and_then(Raw::text).map(Cow::into_owned);
+        let scope = find("cacheScope").and_then(Raw::text);
+        let is_private = scope.is_some_and(|it| it == "private");
+        Self { next, ttl: ttl.unwrap_or_default(), is_private }
+    }
 }
 
 /// Page of the merged list.
@@ -151,7 +177,7 @@ mod tests {
     }
 
     fn part(server: &str, pages: Vec<Page>) -> ServerPages {
-        ServerPages { server: server.to_owned(), pages, rest: None }
+        ServerPages { server: server.to_owned(), pages, rest: None, is_known: false }
     }
 
     fn parts() -> [ServerPages; 3] {

@@ -4,6 +4,7 @@ pub(crate) mod client_lists;
 pub(crate) mod cursor;
 pub(crate) mod index;
 pub(crate) mod list;
+pub(crate) mod list_cache;
 pub(crate) mod names;
 pub(crate) mod tool_view;
 pub(crate) mod uri_template;

@@ -8,7 +8,7 @@ use stayput_config::{ClaimFilter, ConfigObject, ConfigValue, Problem, ReadResult
 use stayput_http::Target;
 
 use super::keys;
-use crate::auth::{Bearer, Claims, KeySource, Network, Proxy, TokenHash, Tokens};
+use crate::auth::{Bearer, Claims, KeySource, MetricsAccess, Network, Proxy, TokenHash, Tokens};
 
 /// Default tolerance between the clocks of an issuer and of this machine.
 const LEEWAY: Duration = Duration::from_secs(60);
@@ -21,6 +21,8 @@ pub(crate) struct Auth {
     pub(crate) proxy: Option<Proxy>,
     /// Claims of administrators. Unrestricted, which is the default, means that no claim makes an administrator.
     pub(crate) admin: ClaimFilter,
+    /// Clients that may read `/metrics`.
+    pub(crate) metrics: MetricsAccess,
 }
 
 /// Rules for tokens of an issuer.
@@ -72,7 +74,15 @@ pub(super) fn auth(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResu
     table.read("tokens_file", |spot| tokens_file(spot, &mut known))?;
     let jwt = table.read("jwt", |spot| jwt(spot, public_url))?;
     let admin = table.read("admin", ClaimFilter::read)?.unwrap_or_default();
-    let auth = Auth { tokens: known, jwt, proxy: table.read("proxy", proxy)?, admin };
+    let metrics = table.read("metrics", |spot| {
+        spot.choice(&[
+            ("admin", MetricsAccess::Admin),
+            ("authenticated", MetricsAccess::Authenticated),
+            ("public", MetricsAccess::Public),
+        ])
+    })?;
+    let (proxy, metrics) = (table.read("proxy", proxy)?, metrics.unwrap_or_default());
+    let auth = Auth { tokens: known, jwt, proxy, admin, metrics };
     if auth.is_none() {
         let sentence =
             "nobody could come in; add \"tokens\", \"jwt\" or \"proxy\", or remove \"auth\"";

@@ -32,7 +32,7 @@ pub(super) const AUDIT: &[&str] = &["to", "arguments"];
 pub(super) const OTLP: &[&str] = &["url", "headers"];
 
 /// Keys of `auth`.
-pub(super) const AUTH: &[&str] = &["tokens", "tokens_file", "jwt", "proxy", "admin"];
+pub(super) const AUTH: &[&str] = &["tokens", "tokens_file", "jwt", "proxy", "admin", "metrics"];
 
 /// Keys of a token that is an object.
 pub(super) const TOKEN: &[&str] = &["hash", "claims", "admin"];
@@ -60,11 +60,14 @@ pub(super) const LIMITS: &[&str] = &[
     "sessions_per_owner",
     "calls_per_session",
     "body",
+    "body_time",
+    "bodies",
     "headers",
     "stall",
     "drain",
     "sockets",
+    "sockets_per_address",
 ];
 
 /// Keys of `per_owner`.
-pub(super) const PER_OWNER: &[&str] = &["processes", "links", "requests_per_second"];
+pub(super) const PER_OWNER: &[&str] = &["processes", "links", "bodies", "requests_per_second"];

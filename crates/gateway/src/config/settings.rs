@@ -18,7 +18,7 @@ use super::{
     tls::{self, Tls},
     watch,
 };
-use crate::observe::ObserveRules;
+use crate::{auth::body_budget::BodyLimits, observe::ObserveRules};
 
 /// Limits of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub(crate) struct Limits {
     pub(crate) calls: u64,
     /// Request rate limit of one owner.
     pub(crate) pace: Pacing,
-    /// Maximum size of a request body in bytes. Defaults to the maximum size of a message.
-    pub(crate) body: usize,
+    /// Limits of request bodies. One body defaults to the maximum size of a message.
+    pub(crate) body: BodyLimits,
     /// Maximum size of the request headers in bytes.
     pub(crate) headers: usize,
     /// Maximum time without progress while a request is received.
@@ -41,6 +41,8 @@ pub(crate) struct Limits {
     pub(crate) drain: Option<Duration>,
     /// Maximum number of open client sockets.
     pub(crate) sockets: usize,
+    /// Maximum number of sockets from one address, if configured.
+    pub(crate) sockets_per_address: Option<usize>,
 }
 
 /// Request rate limit of one owner.
@@ -78,11 +80,17 @@ impl Default for Limits {
             sessions,
             calls: 256,
             pace: Pacing::default(),
-            body: Message::MAX_BYTES,
+            body: BodyLimits {
+                each: Message::MAX_BYTES,
+                per_owner: 64 << 20,
+                all: 256 << 20,
+                time: Duration::from_secs(5 * 60),
+            },
             headers: 64 << 10,
             stall: Duration::from_secs(30),
             drain: None,
             sockets: 10_000,
+            sockets_per_address: None,
         }
     }
 }
@@ -231,7 +239,8 @@ fn expiry(spot: &ConfigValue<'_>) -> ReadResult<Expiry> {
 fn limits(spot: &ConfigValue<'_>) -> ReadResult<Limits> {
     let table = spot.object_with_keys(keys::LIMITS)?;
     let own = Limits::default();
-    let (per_owner, pace) = table.read("per_owner", per_owner)?.unwrap_or_default();
+    let PerOwnerSettings { links: per_owner, pace, bodies } =
+        table.read("per_owner", per_owner)?.unwrap_or_default();
     let links = stayput_upstream::Limits {
         processes: table.read("processes", ConfigValue::count)?.unwrap_or(own.links.processes),
         links: table.read("links", ConfigValue::count)?.unwrap_or(own.links.links),
@@ -242,22 +251,34 @@ fn limits(spot: &ConfigValue<'_>) -> ReadResult<Limits> {
     let per_owner = table.read("sessions_per_owner", ConfigValue::positive)?;
     let sessions =
         SessionLimits { per_owner: per_owner.unwrap_or(own.sessions.per_owner), ..own.sessions };
-    let size = |name: &str, own: usize| -> ReadResult<usize> {
-        let size = table.read(name, ConfigValue::bytes)?;
-        Ok(size.map_or(own, |size| usize::try_from(size).unwrap_or(usize::MAX)))
-    };
     let calls = table.read("calls_per_session", ConfigValue::positive)?;
     Ok(Limits {
         links,
         sessions,
         calls: calls.map_or(own.calls, |calls| u64::try_from(calls).unwrap_or(u64::MAX)),
         pace,
-        body: size("body", own.body)?,
+        body: body_limits(&table, bodies)?,
         headers: table.read("headers", headers)?.unwrap_or(own.headers),
         stall: table.read("stall", stall)?.unwrap_or(own.stall),
         drain: table.read("drain", ConfigValue::duration)?,
         sockets: table.read("sockets", ConfigValue::positive)?.unwrap_or(own.sockets),
+        sockets_per_address: table.read("sockets_per_address", ConfigValue::positive)?,
     })
+}
+
+/// Reads the limits of request bodies. A budget is never smaller than one body, and the one of all owners never smaller
+/// than that of one.
+fn body_limits(table: &ConfigObject<'_>, per_owner: Option<usize>) -> ReadResult<BodyLimits> {
+    let own = Limits::default().body;
+    let each = table.read("body", size)?.unwrap_or(own.each);
+    let per_owner = per_owner.unwrap_or(own.per_owner).max(each);
+    let all = table.read("bodies", size)?.unwrap_or(own.all).max(per_owner);
+    let time = table.read("body_time", stall)?.unwrap_or(own.time);
+    Ok(BodyLimits { each, per_owner, all, time })
+}
+
+fn size(spot: &ConfigValue<'_>) -> ReadResult<usize> {
+    Ok(usize::try_from(spot.bytes()?).unwrap_or(usize::MAX))
 }
 
 /// Less than 8 KiB would not hold the usual headers of clients, nor serve as a read buffer.
@@ -275,10 +296,19 @@ fn stall(spot: &ConfigValue<'_>) -> ReadResult<Duration> {
     if enough { Ok(span) } else { Err(spot.error(Problem::Form { expected })) }
 }
 
-fn per_owner(spot: &ConfigValue<'_>) -> ReadResult<(PerOwner, Pacing)> {
+/// Settings of `per_owner`.
+#[derive(Default)]
+struct PerOwnerSettings {
+    links: PerOwner,
+    pace: Pacing,
+    /// Bytes of request bodies.
+    bodies: Option<usize>,
+}
+
+fn per_owner(spot: &ConfigValue<'_>) -> ReadResult<PerOwnerSettings> {
     let table = spot.object_with_keys(keys::PER_OWNER)?;
     let own = PerOwner::default();
-    let limits = PerOwner {
+    let links = PerOwner {
         processes: table.read("processes", ConfigValue::count)?.unwrap_or(own.processes),
         links: table.read("links", ConfigValue::count)?.unwrap_or(own.links),
     };
@@ -286,5 +316,6 @@ fn per_owner(spot: &ConfigValue<'_>) -> ReadResult<(PerOwner, Pacing)> {
         true => spot.positive().map(Pacing::Limit),
         false => spot.choice(&[("unlimited", Pacing::Unlimited)]),
     })?;
-    Ok((limits, pace.unwrap_or_default()))
+    let bodies = table.read("bodies", size)?;
+    Ok(PerOwnerSettings { links, pace: pace.unwrap_or_default(), bodies })
 }

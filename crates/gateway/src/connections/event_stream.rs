@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use stayput_core::{ActiveSession, EventIds, Topic};
+use stayput_core::{ActiveSession, EventIds, Owner, Topic};
 use stayput_wire::sse;
 use tokio::sync::Notify;
 
@@ -195,6 +195,11 @@ impl EventStream {
     /// Number by which the stream is found; `None` if it cannot be resumed.
     pub(crate) fn number(&self) -> Option<u64> {
         self.topic.as_ref().map(|topic| topic.stream)
+    }
+
+    /// Owner of the stream; `None` if it cannot be resumed.
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.topic.as_ref().map(|topic| &topic.owner)
     }
 
     /// The one server that writes to the stream; `None` if several may.

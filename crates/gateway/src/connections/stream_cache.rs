@@ -1,10 +1,12 @@
 //! Streams that clients can resume, and the limits for those that ended.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
+
+use stayput_core::Owner;
 
 use crate::connections::event_stream::EventStream;
 
@@ -77,14 +79,22 @@ pub(crate) struct StreamCache(Mutex<CachedStream>);
 
 #[derive(Default)]
 struct CachedStream {
-    streams: VecDeque<(Weak<EventStream>, usize)>,
+    streams: VecDeque<Cached>,
     bytes: usize,
     /// Number of entries at which dropped streams are pruned.
     crowded: usize,
 }
 
+/// Ended stream of an owner, with its size.
+struct Cached {
+    stream: Weak<EventStream>,
+    owner: Option<Owner>,
+    bytes: usize,
+}
+
 impl StreamCache {
-    /// Adds a stream that has ended. If all of them together are too large, the oldest without a reader are dropped.
+    /// Adds a stream that has ended. If all of them together are too large, the oldest without a reader are dropped, of
+    /// the owner that has most.
     pub(crate) fn put(&self, stream: &Arc<EventStream>) {
         self.put_within(stream, ALL);
     }
@@ -92,25 +102,46 @@ impl StreamCache {
     fn put_within(&self, stream: &Arc<EventStream>, limit: usize) {
         let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = stream.bytes();
-        cache.streams.push_back((Arc::downgrade(stream), bytes));
+        let owner = stream.owner().cloned();
+        cache.streams.push_back(Cached { stream: Arc::downgrade(stream), owner, bytes });
         cache.bytes += bytes;
         if cache.bytes > limit || cache.streams.len() > cache.crowded {
-            cache.streams.retain(|(stream, _)| stream.strong_count() > 0);
-            cache.bytes = cache.streams.iter().map(|(_, bytes)| bytes).sum();
+            cache.streams.retain(|it| it.stream.strong_count() > 0);
+            cache.bytes = cache.streams.iter().map(|it| it.bytes).sum();
             cache.crowded = 1_024.max(2 * cache.streams.len());
         }
-        // Keep the stream that has just ended: its client is about to read it.
-        for _ in 1..cache.streams.len() {
-            if cache.bytes <= limit {
-                return;
-            }
-            let Some((oldest, bytes)) = cache.streams.pop_front() else { return };
-            if oldest.upgrade().is_none_or(|oldest| oldest.forget()) {
-                cache.bytes -= bytes;
+        if cache.bytes > limit {
+            cache.shrink(limit);
+        }
+    }
+}
+
+impl CachedStream {
+    /// Drops streams until the limit is kept. The stream that has just ended is kept: its client is about to read it.
+    fn shrink(&mut self, limit: usize) {
+        let mut owners: HashMap<Option<Owner>, usize> = HashMap::new();
+        for it in &self.streams {
+            *owners.entry(it.owner.clone()).or_default() += it.bytes;
+        }
+        let Some(last) = self.streams.pop_back() else { return };
+        let mut read = Vec::new();
+        while self.bytes > limit {
+            let heaviest = owners.iter().max_by_key(|(_, bytes)| **bytes);
+            let Some(heaviest) = heaviest.map(|(owner, _)| owner.clone()) else { break };
+            let Some(at) = self.streams.iter().position(|it| it.owner == heaviest) else {
+                owners.remove(&heaviest);
+                continue;
+            };
+            let Some(oldest) = self.streams.remove(at) else { break };
+            if oldest.stream.upgrade().is_none_or(|stream| stream.forget()) {
+                self.bytes -= oldest.bytes;
+                owners.entry(heaviest).and_modify(|bytes| *bytes -= oldest.bytes);
             } else {
-                cache.streams.push_back((oldest, bytes));
+                read.push(oldest);
             }
         }
+        self.streams.extend(read);
+        self.streams.push_back(last);
     }
 }
 
@@ -123,13 +154,17 @@ impl fmt::Debug for StreamCache {
 
 #[cfg(test)]
 mod tests {
-    use stayput_core::{Owner, SessionId, Timestamp, Topic};
+    use stayput_core::{SessionId, Timestamp, Topic};
 
     use super::*;
 
     fn ended(number: u64, bytes: usize) -> Arc<EventStream> {
+        ended_of(Owner::local(), number, bytes)
+    }
+
+    fn ended_of(owner: Owner, number: u64, bytes: usize) -> Arc<EventStream> {
         let session = SessionId::generate(Timestamp::from_millis(1));
-        let topic = Topic { owner: Owner::local(), session, stream: number };
+        let topic = Topic { owner, session, stream: number };
         let stream = EventStream::new(topic, None);
         stream.push(vec![b'x'; bytes].into());
         stream.end();
@@ -175,6 +210,20 @@ mod tests {
         let expected = [true, false, true, true, true, true, false, false, false, false];
         assert_eq!(forgotten, expected);
         drop(reading);
+    }
+
+    /// R062: an owner with many streams takes no room from another.
+    #[test]
+    fn streams_of_the_owner_with_most_are_dropped_first() {
+        let cache = StreamCache::default();
+        let bob = Owner::verified("test", "bob").unwrap();
+        let bobs = ended_of(bob, 0, 20);
+        cache.put_within(&bobs, 50);
+        let anns: Vec<_> = (1..10).map(|number| ended(number, 10)).collect();
+        anns.iter().for_each(|stream| cache.put_within(stream, 50));
+        assert!(!bobs.is_forgotten(), "it is the oldest, but Ann has more");
+        let kept = anns.iter().filter(|stream| !stream.is_forgotten()).count();
+        assert_eq!(kept, 3);
     }
 
     #[test]

@@ -1,85 +1,60 @@
-//! Accepts TCP connections: limits the open sockets, and waits until the last one is closed.
+//! Accepts TCP connections: hands them to workers within the limits of sockets, and waits until the last one is closed.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::poll_fn, net::IpAddr, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     runtime::Handle,
-    sync::{Notify, Semaphore, watch},
+    sync::{Semaphore, watch},
     time::Instant,
 };
 
+use super::sockets::{SocketLimits, Sockets, SocketsFull};
 use crate::{listen::http, state::AppState};
 
 /// Number of connections that are refused with an answer at the same time. Any further connection is closed without
 /// an answer.
 const TURNED_AWAY: usize = 128;
 
+/// Default limit of the sockets of one address, as a share of all; and the smallest such limit.
+const USUAL_SHARE: usize = 10;
+const SMALLEST_SHARE: usize = 64;
+
 /// Time limit for such a refusal.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Hands accepted sockets to the workers, up to the limit.
+/// Hands accepted sockets to the workers, up to the limits.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    inside: Arc<SocketCount>,
+    sockets: Arc<Sockets>,
     turned_away: Arc<Semaphore>,
-}
-
-/// Counter of the open sockets.
-#[derive(Debug, Default)]
-struct SocketCount {
-    count: AtomicUsize,
-    /// Signalled when a socket is closed.
-    left: Notify,
-}
-
-/// Counts one open socket until it is dropped.
-struct SocketGuard(Arc<SocketCount>);
-
-impl SocketCount {
-    /// Counts a socket, if fewer than `places` are open.
-    fn take(self: &Arc<Self>, places: usize) -> Option<SocketGuard> {
-        let place = SocketGuard(self.clone());
-        (self.count.fetch_add(1, Ordering::AcqRel) < places).then_some(place)
-    }
-}
-
-impl Drop for SocketGuard {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::AcqRel);
-        self.0.left.notify_one();
-    }
 }
 
 impl Default for Acceptor {
     fn default() -> Self {
-        Self { inside: Arc::default(), turned_away: Arc::new(Semaphore::new(TURNED_AWAY)) }
+        Self { sockets: Arc::default(), turned_away: Arc::new(Semaphore::new(TURNED_AWAY)) }
     }
 }
 
 impl Acceptor {
-    /// Serves a socket on a worker thread, until the client disconnects or the gateway stops. The limit is the one of
+    /// Serves a socket on a worker thread, until the client disconnects or the gateway stops. The limits are those of
     /// the current configuration.
     pub(crate) fn enter(
         &self,
         app: &Arc<AppState>,
-        (socket, worker): (TcpStream, &Handle),
+        (socket, from, worker): (TcpStream, IpAddr, &Handle),
         mut stopped: watch::Receiver<bool>,
     ) {
-        let places = app.rules.sockets;
-        let Some(place) = self.inside.take(places) else {
-            // Before a TLS handshake there are no words that the client would understand.
-            if app.rules.tls.is_none() {
-                self.turn_away(socket, places);
+        let place = match self.sockets.enter(from, limits(app, from)) {
+            Ok(place) => place,
+            Err(full) => {
+                // Before a TLS handshake there are no words that the client would understand.
+                if app.rules.tls.is_none() {
+                    self.turn_away(socket, full);
+                }
+                return;
             }
-            return;
         };
         let app = app.clone();
         // Moves the socket to the worker's runtime.
@@ -89,17 +64,29 @@ impl Acceptor {
             let stop = async move {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
-            http::serve_tcp(app, socket, stop).await;
-            drop(place);
+            let activity = place.activity.clone();
+            let mut served = pin!(http::serve_tcp(app, (socket, activity), stop));
+            let mut is_known = false;
+            poll_fn(|cx| match place.activity.poll_evicted(cx, &mut is_known) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => served.as_mut().poll(cx),
+            })
+            .await;
         });
     }
 
-    fn turn_away(&self, socket: TcpStream, places: usize) {
+    fn turn_away(&self, socket: TcpStream, full: SocketsFull) {
         let Ok(turn) = self.turned_away.clone().try_acquire_owned() else { return };
-        let sentence = format!(
-            "there are {places} connections already, which is `limits.sockets`; try again later, and \
-             keep connections for several requests"
-        );
+        let sentence = match full {
+            SocketsFull::All(limit) => format!(
+                "there are {limit} connections already, each with a request in progress, which is `limits.sockets` \
+                 or the limit of open files; try again later, and keep connections for several requests"
+            ),
+            SocketsFull::OfAddress(limit) => format!(
+                "there are {limit} connections from your address already, each with a request in progress, which \
+                 is `limits.sockets_per_address`; try again later, and keep connections for several requests"
+            ),
+        };
         Handle::current().spawn(async move {
             let _ = tokio::time::timeout(FAREWELL, refuse(socket, &sentence)).await;
             drop(turn);
@@ -108,13 +95,19 @@ impl Acceptor {
 
     /// Waits until the last socket is closed, at most until `until`.
     pub(crate) async fn empty(&self, until: Instant) {
-        let empty = async {
-            while self.inside.count.load(Ordering::Acquire) > 0 {
-                self.inside.left.notified().await;
-            }
-        };
-        let _ = tokio::time::timeout_at(until, empty).await;
+        let _ = tokio::time::timeout_at(until, self.sockets.empty()).await;
     }
+}
+
+/// Returns the limits for a client with this address. A trusted proxy has the connections of many clients, so its address
+/// has no limit. The clients on this machine have one only if it is configured.
+fn limits(app: &AppState, from: IpAddr) -> SocketLimits {
+    let rules = &app.rules;
+    let all = rules.sockets;
+    let usual =
+        (!from.to_canonical().is_loopback()).then(|| all.div_ceil(USUAL_SHARE).max(SMALLEST_SHARE));
+    let of_address = rules.sockets_per_address.or(usual);
+    SocketLimits { all, of_address: of_address.filter(|_| !app.owners.is_proxy(from)) }
 }
 
 /// Writes the refusal without reading the request, then reads to the end. Without this read, closing the socket with

@@ -28,5 +28,5 @@ pub(super) async fn serve(
     let stop = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    http::serve(app, (stream, RequestPeer::LocalSocket), stop).await;
+    http::serve((app, None), (stream, RequestPeer::LocalSocket), stop).await;
 }

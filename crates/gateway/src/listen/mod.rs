@@ -10,6 +10,7 @@ mod local_http;
 mod post;
 pub(crate) mod proxy_handshake;
 pub(crate) mod router;
+mod sockets;
 pub(crate) mod stdio;
 pub(crate) mod unix_socket;
 mod well_known;

@@ -1,16 +1,17 @@
 //! HTTP router: `/mcp/<server>` for each server, and `/mcp` for all of them.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use stayput_core::Owner;
 use stayput_identify::{InvalidPathKey, SplitPath};
 use stayput_wire::{Code, header as mcp};
 
 use super::post;
 use crate::{
     admin,
-    auth::{Principal, rate_limit::RateLimited},
+    auth::{MetricsAccess, Principal, body_budget::OverBudget, rate_limit::RateLimited},
     call::era,
     config::target::Target,
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
@@ -24,6 +25,9 @@ use crate::{
     reply::{self, Reply, accept::accepts},
     state::{AppState, RequestRules},
 };
+
+/// Time after which a body is worth another try that did not fit into memory.
+const BODY_RETRY: Duration = Duration::from_secs(1);
 
 /// Origin of a request, which decides how it is authenticated.
 #[derive(Clone, Copy)]
@@ -69,6 +73,14 @@ pub(super) enum BodyKind {
 }
 
 impl BodyHandler {
+    /// Owner of the request.
+    pub(super) fn owner(&self) -> &Owner {
+        match &self.kind {
+            BodyKind::Post(at) => &at.principal.owner,
+            BodyKind::LegacyClient(caller) => &caller.principal.owner,
+        }
+    }
+
     /// Answers a request whose body was read to its end.
     pub(super) async fn take(
         self,
@@ -80,6 +92,9 @@ impl BodyHandler {
         let response = match self.kind {
             BodyKind::Post(at) => {
                 let response = post::take(app, &at, headers, &body).await;
+                if let Reply::Whole(text, _) = response.body() {
+                    app.rate_limiter.charge_now(&at.principal.owner, text.len());
+                }
                 access::guard(app, &at.principal, response)
             }
             // Boxed because it is rare: without the box, the future of every request would be as large as this one.
@@ -123,6 +138,9 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
             if let Some(answer) = foreign(&app.rules, head).or_else(|| well_known::of(app, path)) {
                 return answer.into();
             }
+            if path == "/metrics" && app.owners.metrics == MetricsAccess::Public {
+                return reply::metrics(app.metrics_page()).into();
+            }
             match authenticate(app, from, head).await {
                 Ok(principal) => principal,
                 Err(refusal) => return refusal.into(),
@@ -163,7 +181,10 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     let Parts { method, uri, headers, .. } = head;
     let path = uri.path();
     if path == "/metrics" {
-        return reply::metrics(app.metrics_page()).into();
+        return match app.owners.shows_metrics_to(principal) {
+            true => reply::metrics(app.metrics_page()).into(),
+            false => no_metrics().into(),
+        };
     }
     if app.health.is_stopping() {
         return reply::unavailable("the gateway is stopping; try again in a moment").into();
@@ -198,6 +219,13 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     }
 }
 
+/// Refuses `/metrics` to a client without the role.
+fn no_metrics() -> Response<Reply> {
+    let sentence =
+        "`/metrics` is for administrators; use a token with the role, or set `auth.metrics`";
+    reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence)
+}
+
 /// Refuses something that is not a valid request.
 pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Response<Reply> {
     count_refusal(app, status);
@@ -205,9 +233,11 @@ pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Resp
 }
 
 /// Refuses a request whose body could not be read.
-pub(super) fn body_refusal(app: &AppState, why: &BodyError, limit: usize) -> Response<Reply> {
+pub(super) fn body_refusal(app: &AppState, why: &BodyError) -> Response<Reply> {
+    let limits = &app.rules.body;
     let (status, sentence) = match why {
         BodyError::TooLarge => {
+            let limit = limits.each;
             let sentence = format!("the body has more than {limit} bytes, which is `limits.body`");
             (StatusCode::PAYLOAD_TOO_LARGE, sentence)
         }
@@ -220,12 +250,46 @@ pub(super) fn body_refusal(app: &AppState, why: &BodyError, limit: usize) -> Res
             );
             (StatusCode::REQUEST_TIMEOUT, sentence)
         }
+        BodyError::Overdue => {
+            let sentence = format!(
+                "the body did not come within {} s, which is `limits.body_time`; send less, or faster",
+                reply::whole_seconds(limits.time),
+            );
+            (StatusCode::REQUEST_TIMEOUT, sentence)
+        }
+        BodyError::OverBudget(over) => return over_budget(app, *over),
         BodyError::Broken | BodyError::Gone => {
             let sentence = "the body is not in chunks, though Transfer-Encoding says so";
             (StatusCode::BAD_REQUEST, sentence.to_owned())
         }
     };
     refuse(app, status, &sentence)
+}
+
+/// Refuses a body for which there is no memory now.
+fn over_budget(app: &AppState, over: OverBudget) -> Response<Reply> {
+    let limits = &app.rules.body;
+    let (status, sentence) = match over {
+        OverBudget::Owner => {
+            let sentence = format!(
+                "your requests in progress have bodies of {} bytes already, which is `limits.per_owner.bodies`; \
+                 wait for their answers, and try again",
+                limits.per_owner
+            );
+            (StatusCode::TOO_MANY_REQUESTS, sentence)
+        }
+        OverBudget::All => {
+            let sentence = format!(
+                "the requests in progress have bodies of {} bytes already, which is `limits.bodies`; try again in \
+                 a moment",
+                limits.all
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, sentence)
+        }
+    };
+    count_refusal(app, status);
+    let refusal = reply::refusal(status, None, Code::INTERNAL_ERROR, &sentence);
+    reply::later(refusal, BODY_RETRY)
 }
 
 /// Answers that the path does not exist.

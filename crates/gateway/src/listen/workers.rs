@@ -12,7 +12,7 @@ use std::{
 
 use stayput_http::Worker;
 use tokio::{
-    runtime::{Builder, Handle},
+    runtime::{Builder, Handle, Runtime},
     sync::oneshot,
 };
 
@@ -22,6 +22,8 @@ use crate::state::AppState;
 const MAX_WORKERS: usize = 16;
 
 thread_local! {
+    /// Runtime for requests with large bodies.
+    static LARGE_REQUESTS: RefCell<Option<Handle>> = const { RefCell::new(None) };
     /// Application states, with the copies of them that this thread uses.
     static OWN: RefCell<Vec<(Weak<AppState>, Weak<AppState>)>> = const { RefCell::new(Vec::new()) };
 }
@@ -42,6 +44,12 @@ pub(super) fn own(app: &Arc<AppState>) -> Arc<AppState> {
     })
 }
 
+/// Returns the runtime that answers requests with large bodies, if this thread is a worker. Parsing such a body takes
+/// many milliseconds, for which all other clients of the worker would wait.
+pub(super) fn large_requests() -> Option<Handle> {
+    LARGE_REQUESTS.with_borrow(Clone::clone)
+}
+
 /// One thread per processor, each with its own current-thread runtime. A connection and the calls on it stay on the
 /// thread that accepted it. With a work-stealing runtime, every call would wake several threads.
 #[derive(Debug)]
@@ -50,26 +58,56 @@ pub(crate) struct Workers {
     next: AtomicUsize,
     /// Dropping the senders ends the threads.
     _going: Vec<oneshot::Sender<()>>,
+    _large_requests: LargeRequests,
+}
+
+/// Runtime for requests with large bodies, with half as many threads as there are processors.
+#[derive(Debug)]
+struct LargeRequests(Option<Runtime>);
+
+impl LargeRequests {
+    fn start(workers: usize) -> io::Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(workers.div_ceil(2)).thread_name("large requests").enable_all();
+        Ok(Self(Some(builder.build()?)))
+    }
+
+    fn handle(&self) -> Option<Handle> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone())
+    }
+}
+
+impl Drop for LargeRequests {
+    fn drop(&mut self) {
+        // Do not wait for tasks that do not end by themselves.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Workers {
     /// Starts the threads.
     pub(crate) fn start() -> io::Result<Self> {
         let count = thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
+        let large_requests = LargeRequests::start(count)?;
         let (mut all, mut going) = (Vec::new(), Vec::new());
         for number in 0..count {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (stays, ends) = oneshot::channel();
+            let large = large_requests.handle();
             all.push(runtime.handle().clone());
             going.push(stays);
             thread::Builder::new().name(format!("worker {number}")).spawn(move || {
                 Worker::new(number, runtime.handle().clone()).register();
+                LARGE_REQUESTS.set(large);
                 let _: Result<(), _> = runtime.block_on(ends);
                 // Do not wait for tasks that do not end by themselves.
                 runtime.shutdown_background();
             })?;
         }
-        Ok(Self { all, next: AtomicUsize::new(0), _going: going })
+        let next = AtomicUsize::new(0);
+        Ok(Self { all, next, _going: going, _large_requests: large_requests })
     }
 
     /// Returns the next worker in turn.

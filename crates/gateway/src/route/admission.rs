@@ -4,7 +4,7 @@
 //! request, and its method and name must be strings that every parser compares in the same way.
 
 use http::{Response, StatusCode};
-use stayput_wire::{Code, Era, Message, MessageKind, header as mcp};
+use stayput_wire::{Code, Era, Message, MessageKind, Raw, header as mcp};
 
 use crate::{
     identify::RequestContext,
@@ -12,6 +12,10 @@ use crate::{
     observe::call_record::CallRecord,
     reply::{self, Reply},
 };
+
+/// Limits of `_meta`. Every step that looks for a session name or a host hint reads it again.
+const MAX_META_MEMBERS: usize = 1_024;
+const MAX_META_BYTES: usize = 256 << 10;
 
 /// Defect of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +28,15 @@ enum Defect {
     Name,
     /// Name that parsers can read differently.
     AmbiguousName,
+    /// Too many members or bytes in `_meta`.
+    LargeMeta,
 }
 
 impl Defect {
     fn code(self) -> Code {
         match self {
             Self::NoId | Self::Method => Code::INVALID_REQUEST,
-            Self::Name | Self::AmbiguousName => Code::INVALID_PARAMS,
+            Self::Name | Self::AmbiguousName | Self::LargeMeta => Code::INVALID_PARAMS,
         }
     }
 
@@ -42,6 +48,10 @@ impl Defect {
             Self::Method => "the method has control characters, or white space around it",
             Self::Name => "`name` is no text, or has control characters or white space around it",
             Self::AmbiguousName => "`name` stands there twice, or in another letter case",
+            Self::LargeMeta => {
+                "`_meta` has more than 1024 members or 262144 bytes, which is the limit; put large data into the \
+                 arguments"
+            }
         }
     }
 }
@@ -77,6 +87,9 @@ pub(crate) fn admit(context: &RequestContext<'_>) -> Result<(), Refusal> {
 }
 
 fn find_defect(message: &Message<'_>) -> Option<Defect> {
+    if message.meta().is_some_and(is_large) {
+        return Some(Defect::LargeMeta);
+    }
     let method = message.method()?;
     if !is_plain(method) {
         return Some(Defect::Method);
@@ -95,6 +108,14 @@ fn find_defect(message: &Message<'_>) -> Option<Defect> {
     // A name that is not a string names no tool: the server or the tool filter refuses it.
     let name = message.name().filter(|name| name.as_str().starts_with('"'))?;
     (!name.text().is_some_and(|name| is_plain(&name))).then_some(Defect::Name)
+}
+
+/// Returns whether `_meta` is over its limits. Counts no further than the limit.
+fn is_large(meta: Raw<'_>) -> bool {
+    let length = meta.as_str().len();
+    // A member has four characters or more, so most need not be counted.
+    length > MAX_META_BYTES
+        || (length > 4 * MAX_META_MEMBERS && meta.members().nth(MAX_META_MEMBERS).is_some())
 }
 
 /// Returns whether a string stays the same for parsers that cut at control characters or trim white space.

@@ -7,7 +7,7 @@ use stayput_wire::{Edits, Era, Raw, json, meta};
 
 use crate::{
     call::modern::validate,
-    catalog::names::Names,
+    catalog::{list::PageFacts, names::Names},
     route::{
         aggregate::{cache_ttl::CacheTtl, initialize},
         lists,
@@ -41,7 +41,8 @@ pub(super) fn known<'p>(server: &Server, profile: &'p Profile) -> Option<Cow<'p,
         Era::Legacy => Cow::Owned(built(profile)),
         Era::Modern => Cow::Borrowed(profile.initialize_result().result()),
     };
-    lists::is_fresh(server, profile, &said).then_some(said)
+    let ttl = || PageFacts::read(said.as_bytes()).ttl;
+    lists::is_fresh(server, profile, ttl).then_some(said)
 }
 
 /// Builds the `server/discover` result of the aggregate.

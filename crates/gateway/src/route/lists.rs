@@ -9,25 +9,24 @@ use stayput_upstream::{
 use stayput_wire::{Code, Edits, Era, Message, Raw, Version, json, meta};
 
 use crate::{
-    call::modern::answer::AnswerEdits, connections::connection::Connection,
-    identify::RequestContext, reply::ReplyText, route::discover, state::AppState,
+    call::modern::answer::AnswerEdits, catalog::list::PageFacts,
+    connections::connection::Connection, identify::RequestContext, reply::ReplyText,
+    route::discover, session_tools::present::ToolEdits, state::AppState,
 };
 
-/// Returns the cache lifetime of a result of a modern server, in milliseconds.
-pub(super) fn ttl(result: Raw<'_>) -> u64 {
-    let ttl = result.find(&["ttlMs"]).and_then(Raw::integer);
-    ttl.and_then(|ttl| u64::try_from(ttl).ok()).unwrap_or_default()
+/// Returns the facts about a page of a profile.
+pub(super) fn facts(app: &AppState, page: &Bytes) -> PageFacts {
+    app.lists.facts.get(std::slice::from_ref(page), String::new(), || (PageFacts::read(page), 64))
 }
 
-/// Returns whether a cached result may still be sent to a client that observes its lifetime. The lifetime only counts
+/// Returns whether a cached page may still be sent to a client that observes its lifetime. The lifetime only counts
 /// for a modern server that can be asked on an existing link.
-pub(super) fn is_fresh(server: &Server, profile: &Profile, result: &str) -> bool {
+pub(super) fn is_fresh(server: &Server, profile: &Profile, ttl: impl FnOnce() -> u64) -> bool {
     let era = profile.protocol().era();
     if era == Era::Legacy || server.isolation(era) == Isolation::PerSession {
         return true;
     }
-    let ttl = Raw::parse(result).map(ttl).unwrap_or_default();
-    profile.age().is_some_and(|age| age < Duration::from_millis(ttl))
+    profile.age().is_some_and(|age| age < Duration::from_millis(ttl()))
 }
 
 /// Builds the `initialize` result for a client that speaks `version`.
@@ -72,30 +71,84 @@ pub(super) async fn known(
 ) -> Option<ReplyText> {
     let asked = context.asked();
     let Some(profile) = profile else {
-        let page = known_to(context.connection?, context, server).await?;
-        return Some(match asked.method {
-            "tools/list" => context.result(&shown(context, &page).await),
-            _ => context.result(&page),
+        return Some(match known_to(context.connection?, context, server).await? {
+            KnownPage::Cached(page) => context.result(text(&presented(context, &page).await)?),
+            KnownPage::Asked(page) if asked.method == "tools/list" => {
+                context.result(&shown(context, &page).await)
+            }
+            KnownPage::Asked(page) => context.result(&page),
         });
     };
     if asked.method == "server/discover" {
         return discover::known(server, profile).map(|result| context.result(&result));
     }
-    let Some(page) = page(profile, asked.method, context.message.params()) else {
+    let Some(page) = page(context.app, (profile, asked.method), context.message.params()) else {
         // A server with one link per session is not asked for an unknown cursor, because that would need a link.
         let isolation = server.isolation(profile.protocol().era());
         let refused = isolation == Isolation::PerSession && !profile.pages(asked.method).is_empty();
         return refused.then(|| context.error(Code::INVALID_PARAMS, "there is no such cursor"));
     };
-    if !is_fresh(server, profile, page) {
+    if !is_fresh(server, profile, || facts(context.app, page).ttl) {
         return None;
     }
-    let listed = AnswerEdits::new(asked, profile).passing(context.tools()).result(page);
-    let shown = match asked.method {
-        "tools/list" => context.app.shown(context, &listed).await,
+    Some(context.result(text(&finished(context, profile, page).await)?))
+}
+
+/// Page of a list for a legacy client.
+enum KnownPage {
+    /// Page of the profile.
+    Cached(Bytes),
+    /// Page that the server was just asked for.
+    Asked(String),
+}
+
+fn text(page: &Bytes) -> Option<&str> {
+    str::from_utf8(page).ok()
+}
+
+/// Returns a page of the profile as a legacy client sees it.
+async fn presented(context: &RequestContext<'_>, page: &Bytes) -> Bytes {
+    if context.asked().method != "tools/list" || !is_edited(context) {
+        return page.clone();
+    }
+    let edits = context.app.tool_edits(context).await;
+    cached(context, page, edits.as_ref(), |text| {
+        let filtered = context.tools().map_or(text.into(), |tools| tools.filter(text));
+        let edited = edits.as_ref().and_then(|edits| edits.apply(context, &filtered));
+        edited.unwrap_or_else(|| filtered.into_owned())
+    })
+}
+
+/// Returns a page of the profile as a modern client sees it.
+async fn finished(context: &RequestContext<'_>, profile: &Profile, page: &Bytes) -> Bytes {
+    let asked = context.asked();
+    let edits = match asked.method {
+        "tools/list" => context.app.tool_edits(context).await,
         _ => None,
     };
-    Some(context.result(shown.as_deref().unwrap_or(&listed)))
+    cached(context, page, edits.as_ref(), |text| {
+        let listed = AnswerEdits::new(asked, profile).passing(context.tools()).result(text);
+        let edited = edits.as_ref().and_then(|edits| edits.apply(context, &listed));
+        edited.unwrap_or_else(|| listed.into_owned())
+    })
+}
+
+/// Returns a page as this kind of client sees it. `present` is called if that is not known yet.
+fn cached(
+    context: &RequestContext<'_>,
+    page: &Bytes,
+    edits: Option<&ToolEdits>,
+    present: impl FnOnce(&str) -> String,
+) -> Bytes {
+    let Some(text) = text(page) else { return page.clone() };
+    let edits = edits.map(ToolEdits::key).unwrap_or_default();
+    let (method, front) = (context.asked().method, context.front());
+    let view = format!("{} {method} {:?} {front:?} {edits}", context.label(), context.era);
+    context.app.lists.pages.get(std::slice::from_ref(page), view, || {
+        let presented = Bytes::from(present(text));
+        let size = presented.len();
+        (presented, size)
+    })
 }
 
 /// Returns whether a page of tools has to be edited for this client.
@@ -107,7 +160,8 @@ pub(super) fn is_edited(context: &RequestContext<'_>) -> bool {
 /// Filters a page of tools, and adds the session tools and the session argument.
 pub(super) async fn shown<'p>(context: &RequestContext<'_>, page: &'p str) -> Cow<'p, str> {
     let page = context.tools().map_or(page.into(), |tools| tools.filter(page));
-    context.app.shown(context, &page).await.map_or(page, Cow::Owned)
+    let edits = context.app.tool_edits(context).await;
+    edits.and_then(|edits| edits.apply(context, &page)).map_or(page, Cow::Owned)
 }
 
 /// Returns the requested page of a list, if no link has to be opened for it. A list is cached until the server
@@ -116,21 +170,21 @@ async fn known_to(
     connection: &Connection,
     context: &RequestContext<'_>,
     server: &Server,
-) -> Option<String> {
+) -> Option<KnownPage> {
     let (app, message) = (context.app, context.message);
     let (place, method) = (connection.place(), message.method()?);
     let link = linked(app, server, connection);
     if let Some(link) = link.as_ref().filter(|link| link.lists_changed() > 0) {
-        return asked(link, message).await;
+        return asked(link, message).await.map(KnownPage::Asked);
     }
     let known = app.links.current_profile(server, &place).await;
     if let Some(link) = link.filter(|_| known.is_some_and(|it| it.is_relearned()))
         && let Some(page) = asked(&link, message).await
     {
-        return Some(page);
+        return Some(KnownPage::Asked(page));
     }
     let profile = app.links.profile_for(server, &place, &connection.client_info).await.ok()?;
-    page(&profile, method, message.params()).map(str::to_owned)
+    page(app, (&profile, method), message.params()).cloned().map(KnownPage::Cached)
 }
 
 /// Returns the link on which a client can ask for its lists: one on which a list changed, else that of its default
@@ -166,26 +220,22 @@ async fn asked(link: &PooledLink, message: &Message<'_>) -> Option<String> {
 
 /// Returns the requested page of a cached list, or `None` if the server has to be asked.
 pub(super) fn page<'a>(
-    profile: &'a Profile,
-    method: &str,
+    app: &AppState,
+    (profile, method): (&'a Profile, &str),
     params: Option<Raw<'_>>,
-) -> Option<&'a str> {
+) -> Option<&'a Bytes> {
     let pages = profile.pages(method);
     let cursor = params.and_then(|params| params.find(&["cursor"])).filter(|it| !it.is_null());
     let at = match cursor {
-        None => position(pages, None),
-        Some(cursor) => position(pages, Some(&cursor.text()?)),
+        None => position(app, pages, None),
+        Some(cursor) => position(app, pages, Some(&cursor.text()?)),
     };
-    str::from_utf8(pages.get(at?)?).ok()
+    pages.get(at?)
 }
 
 /// Returns the index of the page that `cursor` leads to.
-pub(super) fn position(pages: &[Bytes], cursor: Option<&str>) -> Option<usize> {
+pub(super) fn position(app: &AppState, pages: &[Bytes], cursor: Option<&str>) -> Option<usize> {
     let Some(cursor) = cursor else { return (!pages.is_empty()).then_some(0) };
-    let leads = |page: &Bytes| {
-        let next = Raw::parse(str::from_utf8(page).ok()?).ok()?.find(&["nextCursor"])?;
-        Some(next.text()? == cursor)
-    };
-    let before = pages.iter().position(|page| leads(page) == Some(true))?;
+    let before = pages.iter().position(|page| facts(app, page).next.as_deref() == Some(cursor))?;
     Some(before + 1).filter(|at| *at < pages.len())
 }

@@ -3,7 +3,7 @@
 mod end;
 mod info;
 mod list;
-mod present;
+pub(crate) mod present;
 mod result;
 mod start;
 mod switch;

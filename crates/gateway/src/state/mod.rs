@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use stayput_core::{
     ActiveSession, EndReason, EventIds, Expiry, OpenedSession, Owner, SessionId, SessionOpenError,
     Sessions, StoreError,
@@ -28,8 +29,17 @@ use stayput_upstream::{Links, Server};
 use tokio::sync::watch;
 
 use crate::{
-    auth::{Authenticator, call_limit::CallLimiter, rate_limit::RateLimiter},
+    auth::{
+        Authenticator,
+        body_budget::{BodyBudget, BodyLimits},
+        call_limit::CallLimiter,
+        rate_limit::RateLimiter,
+    },
     catalog::tool_view::ToolViews,
+    catalog::{
+        list::{MergedPage, PageFacts},
+        list_cache::ListCache,
+    },
     config::{Identify, Limits, OnLoss, ServerEntry, Tls, ToolFilter},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
@@ -64,6 +74,8 @@ pub(crate) struct AppState {
     /// Servers that get a call again after a loss if the call surely did not run (`on_loss` is `restart`).
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) aggregate: Arc<Aggregate>,
+    /// Lists as clients see them.
+    pub(crate) lists: Arc<CachedLists>,
     pub(crate) rules: RequestRules,
     /// Authentication.
     pub(crate) owners: Arc<Authenticator>,
@@ -98,6 +110,8 @@ pub(crate) struct Services {
     pub(crate) ids: EventIds,
     /// Limit of calls in flight without a session.
     pub(crate) call_limiter: Arc<CallLimiter>,
+    /// Memory budget of request bodies.
+    pub(crate) body_budget: Arc<BodyBudget>,
     pub(crate) health: Health,
     /// Audit log and spans, if configured.
     pub(crate) watch: Option<Arc<Observers>>,
@@ -126,8 +140,8 @@ pub(crate) struct ConfiguredRules {
 pub(crate) struct RequestRules {
     /// Certificate and key of the HTTP listener, if it uses TLS.
     pub(crate) tls: Option<Tls>,
-    /// Maximum size of a request body.
-    pub(crate) body_limit: usize,
+    /// Limits of request bodies.
+    pub(crate) body: BodyLimits,
     /// Maximum size of the request headers.
     pub(crate) header_limit: usize,
     /// Maximum time without progress while a request is received.
@@ -138,6 +152,8 @@ pub(crate) struct RequestRules {
     pub(crate) calls: u64,
     /// Maximum number of open sockets.
     pub(crate) sockets: usize,
+    /// Maximum number of open sockets from one address, if configured.
+    pub(crate) sockets_per_address: Option<usize>,
     /// Public URL of the gateway.
     pub(crate) public_url: Option<String>,
     /// Allowed hosts and origins in addition to those of this machine.
@@ -152,12 +168,13 @@ impl Default for RequestRules {
         let limits = Limits::default();
         Self {
             tls: None,
-            body_limit: limits.body,
+            body: limits.body,
             header_limit: limits.headers,
             stall: limits.stall,
             drain: limits.drain,
             calls: limits.calls,
             sockets: limits.sockets,
+            sockets_per_address: limits.sockets_per_address,
             public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -174,6 +191,17 @@ pub(crate) struct ServerSet {
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) aggregate: Arc<Aggregate>,
     pub(crate) identify: Arc<identify_rules::IdentifyRules>,
+}
+
+/// Lists as clients see them. A new configuration begins with empty caches.
+#[derive(Debug, Default)]
+pub(crate) struct CachedLists {
+    /// Pages of one server.
+    pub(crate) pages: ListCache<Bytes>,
+    /// MergedPage pages of all servers.
+    pub(crate) merged: ListCache<Arc<MergedPage>>,
+    /// Facts about pages.
+    pub(crate) facts: ListCache<PageFacts>,
 }
 
 impl ServerSet {
@@ -206,6 +234,7 @@ impl AppState {
             views,
             restarting,
             aggregate,
+            lists: Arc::default(),
             rules,
             owners: owners.into(),
             rate_limiter: rate_limiter.into(),
@@ -230,6 +259,7 @@ impl AppState {
             views,
             restarting,
             aggregate,
+            lists: Arc::default(),
             identify,
             latest,
             removed,

@@ -109,7 +109,7 @@ async fn tried(gateway: &Gateway, bob: &Somebody) -> Vec<(String, (u16, String))
 async fn restricted_server_is_unknown_to_bob() {
     let (here, there) = (mark("whom"), mark("whom-without"));
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
-    let auth = json!({ "tokens": {
+    let auth = json!({ "metrics": "authenticated", "tokens": {
         "ann": { "hash": anns, "claims": { "team": ["dev", "ops"] } },
         "bob": { "hash": bobs, "claims": { "team": ["sales"] } },
     }});

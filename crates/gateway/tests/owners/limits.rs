@@ -17,7 +17,7 @@ use super::{
 /// Starts a gateway with these limits for Ann and Bob.
 async fn gateway(mark: &str, limits: Value) -> (Gateway, Arc<Somebody>, Arc<Somebody>) {
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
-    let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
+    let auth = json!({ "tokens": { "ann": anns, "bob": bobs }, "metrics": "authenticated" });
     let servers = json!({ "test": stdio(mark, &[]) });
     let gateway = Gateway::with(servers, json!({ "auth": auth, "limits": limits })).await;
     (gateway, Arc::new(Somebody::bearer(&ann)), Arc::new(Somebody::bearer(&bob)))

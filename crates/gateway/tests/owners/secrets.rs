@@ -83,7 +83,8 @@ async fn no_output_contains_a_secret() {
             "headers": { "Authorization": format!("Bearer {SECRET}header") } },
     });
     let seal = "5ea1".repeat(16);
-    let settings = json!({ "auth": { "tokens": { "ann": hash } }, "seal": seal });
+    let settings =
+        json!({ "auth": { "tokens": { "ann": hash }, "metrics": "authenticated" }, "seal": seal });
     let gateway = Gateway::with_arguments(servers, settings, &["--log-format", "json"]).await;
     let ann = Somebody::bearer(&token);
     let mut told = Vec::new();
@@ -209,4 +210,37 @@ fn file_open_to_other_users_is_refused() {
         let said = refused(&config(&json!({ "auth": { "tokens_file": tokens } })), &[]);
         assert!(said.contains("can be changed by others"), "{said}");
     }
+}
+
+/// A data folder that belongs to another user is refused: that user could read and replace the keys in it.
+#[test]
+fn data_folder_of_another_user_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("store.db.d");
+    std::fs::create_dir(&data).unwrap();
+    let nobody = Some(65_534);
+    if std::os::unix::fs::chown(&data, nobody, nobody).is_err() {
+        // Only root can give a folder away; for others, one of root's is there.
+        std::fs::remove_dir(&data).unwrap();
+        std::os::unix::fs::symlink("/usr", &data).unwrap();
+    }
+    let store = format!("sqlite:{}", folder.path().join("store.db").display());
+    let config = folder.path().join("stayput.json");
+    let settings = json!({ "store": store, "listen": "127.0.0.1:0" });
+    std::fs::write(&config, json!({ "mcpServers": {}, "stayput": settings }).to_string()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
+    let mut child = command
+        .args(["serve", "--config"])
+        .arg(&config)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let mut lines = lines.map_while(Result::ok);
+    // Without a refusal it would listen.
+    let said = lines.find(|line| line.contains("store.db.d") || line.contains("listens on"));
+    let said = said.unwrap_or_default();
+    let _ = child.kill();
+    assert!(!child.wait().unwrap().success(), "{said}");
+    assert!(said.contains("belongs to another user") && said.contains("store.db.d"), "{said}");
 }

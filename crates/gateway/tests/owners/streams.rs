@@ -227,7 +227,8 @@ async fn cancelled(gateway: &Gateway, who: &Somebody, times: u64) {
 /// Returns Ann, Bob, and their configuration.
 fn two() -> (Somebody, Somebody, Value) {
     let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
-    let auth = json!({ "auth": { "tokens": { "ann": anns, "bob": bobs } } });
+    let tokens = json!({ "ann": anns, "bob": bobs });
+    let auth = json!({ "auth": { "tokens": tokens, "metrics": "authenticated" } });
     (Somebody::bearer(&ann), Somebody::bearer(&bob), auth)
 }
 

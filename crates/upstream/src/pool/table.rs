@@ -201,18 +201,29 @@ impl Table {
         keys.iter().filter_map(|key| Some(table.entries.get(key)?.0.clone())).collect()
     }
 
-    /// Ends the link that was idle for longest. Returns whether there was one.
+    /// Ends the link that was idle for longest, first among those of owners that have more links than their share.
+    /// Returns whether there was one.
     pub(super) fn recycle(&self, wanted: RecycleFilter<'_>) -> bool {
-        let mut idle: Vec<_> = {
+        let fits: Vec<_> = {
             let table = lock(&self.0);
             let fits = table.entries.iter().map(|entry| &entry.0).filter(|entry| {
                 (!wanted.process || entry.server.is_process())
                     && (wanted.owner.is_none() || entry.key.scope().owner() == wanted.owner)
             });
-            let fits = fits.cloned();
-            fits.filter_map(|entry| Some((entry.idle_since()?, entry))).collect()
+            fits.cloned().collect()
         };
-        idle.sort_by_key(|(since, _)| *since);
+        let mut counts: HashMap<Option<&Owner>, usize> = HashMap::new();
+        for entry in &fits {
+            *counts.entry(entry.key.scope().owner()).or_default() += 1;
+        }
+        // All owners that have links have the same share.
+        let share = fits.len() / counts.len().max(1);
+        let is_within = |entry: &PoolEntry| {
+            counts.get(&entry.key.scope().owner()).is_none_or(|count| *count <= share)
+        };
+        let idle = fits.iter().filter_map(|entry| Some((entry.idle_since()?, entry)));
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_by_key(|(since, entry)| (is_within(entry), *since));
         // The first one may be in use again; then try the next.
         idle.iter().any(|(_, entry)| entry.recycle())
     }

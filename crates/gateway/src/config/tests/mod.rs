@@ -88,7 +88,7 @@ fn missing_settings_have_defaults() {
     assert_eq!(config.store, "sqlite:/home/ann/.local/share/stayput/stayput.db");
     assert_eq!(config.expiry, Expiry::default());
     assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.limits.body, 32 << 20);
+    assert_eq!(config.limits.body.each, 32 << 20);
     assert!(config.allowed_hosts.is_empty() && config.allowed_origins.is_empty());
     let it = &config.servers[0];
     assert_eq!(*it.server.options(), Options::default());
@@ -133,7 +133,7 @@ fn gateway_settings_are_read() {
     assert_eq!((limits.links.processes, limits.links.links), (5, 6));
     assert_eq!(limits.links.memory, Some(2 << 30));
     assert_eq!((limits.links.per_owner.processes, limits.links.per_owner.links), (2, 2_000));
-    assert_eq!((limits.body, limits.sessions.per_owner), (1 << 20, 7));
+    assert_eq!((limits.body.each, limits.sessions.per_owner), (1 << 20, 7));
     assert!(config.warnings[0].contains("no server"));
 }
 

@@ -33,7 +33,8 @@ fn whole() -> Value {
             "expiry": {"idle": "never", "absolute": 60},
             "limits": {
                 "processes": 1, "links": 2, "memory": "2GiB", "wait": "5s", "body": 1000,
-                "per_owner": {"processes": 1, "links": 2, "requests_per_second": 5},
+                "per_owner": {"processes": 1, "links": 2, "bodies": "2MiB", "requests_per_second": 5},
+                "body_time": "1m", "bodies": "4MiB", "sockets_per_address": 2,
                 "sessions_per_owner": 3, "calls_per_session": 6, "headers": "8KiB", "stall": "5s",
                 "drain": "1m", "sockets": 4,
             },
@@ -49,7 +50,7 @@ fn whole() -> Value {
                     "subject": "s", "leeway": "5s",
                 },
                 "proxy": {"header": "A", "from": ["10.0.0.0/8"]},
-                "admin": {"team": ["ops"], "sub": "ann"},
+                "admin": {"team": ["ops"], "sub": "ann"}, "metrics": "public",
             },
             "audit": {"to": "stderr", "arguments": true},
             "otlp": {"url": "https://h/v1/traces", "headers": {"A": "1"}},

@@ -182,6 +182,7 @@ impl Fixture {
             stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
             call_limiter: Arc::default(),
+            body_budget: Arc::default(),
             health: Health::default(),
             watch: None,
             closing: tokio::sync::watch::channel(false).1,

@@ -196,7 +196,8 @@ async fn tool_list_includes_the_session_tools_once() {
         (request.method, request.params) = ("tools/list", json!({ "cursor": cursor }));
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        let shown = world.app.shown(&world.context(&request, &message), page).await?;
+        let context = world.context(&request, &message);
+        let shown = world.app.tool_edits(&context).await?.apply(&context, page)?;
         assert!(shown.ends_with(r#","n":1.10}"#), "{shown}");
         Some(serde_json::from_str::<Value>(&shown).unwrap()["tools"].as_array().unwrap().clone())
     };

@@ -106,7 +106,7 @@ mod tests {
         let world = Fixture::new().await;
         for stays in [true, false] {
             let (mut client, socket) = tokio::io::duplex(1 << 10);
-            let state = Arc::new(ConnState::new(world.app.clone()));
+            let state = Arc::new(ConnState::new(world.app.clone(), None));
             let io = TokioIo::new(Socket::new(socket, state.clone(), 8 << 10));
             let ran = Arc::new(AtomicBool::new(false));
             let service = service_fn(|_| {

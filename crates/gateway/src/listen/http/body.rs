@@ -2,12 +2,16 @@
 
 use std::{error::Error as _, future::poll_fn, io, pin::Pin, task::Poll, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{header, request::Parts};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 
 use super::state::ConnState;
+use crate::{
+    auth::body_budget::{BodyLimits, BodyPermit, FREE_BYTES, OverBudget},
+    state::RequestRules,
+};
 
 /// Largest unread rest of a body that is skipped to reuse the connection, and the longest time for it.
 const UNWANTED: usize = 64 << 10;
@@ -25,6 +29,8 @@ pub(super) struct RequestBody {
     /// The body had trailers.
     had_trailers: bool,
     failed: bool,
+    /// Number of bytes so far.
+    size: usize,
 }
 
 /// Reason why a body could not be read.
@@ -34,6 +40,10 @@ pub(in crate::listen) enum BodyError {
     TooLarge,
     /// The client paused for too long, or sent below the minimum rate.
     Late,
+    /// The body as a whole took too long.
+    Overdue,
+    /// There is no memory for the body now.
+    OverBudget(OverBudget),
     /// The chunked encoding is invalid.
     Broken,
     /// The client disconnected.
@@ -43,44 +53,58 @@ pub(in crate::listen) enum BodyError {
 impl RequestBody {
     pub(super) fn new(head: &Parts, incoming: Incoming) -> Self {
         let expects = !incoming.is_end_stream() && head.headers.contains_key(header::EXPECT);
-        Self { incoming, expects, had_trailers: false, failed: false }
+        Self { incoming, expects, had_trailers: false, failed: false, size: 0 }
     }
 
-    /// Reads the whole body. Fails after a pause of `pause`, or when the transfer rate is too low. A body over the
-    /// limit is read and dropped up to twice the limit: otherwise a client that is still sending would see a
-    /// connection reset instead of the answer.
+    /// Number of bytes that were read.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Reads the whole body. Fails after a pause, when the transfer rate is too low, when the whole body takes too long, or
+    /// when the memory budget is used up. A body over the limit is read and dropped up to twice the limit: otherwise a
+    /// client that is still sending would see a connection reset instead of the answer.
     pub(super) async fn collect(
         &mut self,
         state: &ConnState,
-        (limit, pause): (usize, Duration),
+        (rules, permit): (&RequestRules, BodyPermit),
     ) -> Result<Bytes, BodyError> {
-        let most = limit.saturating_mul(2);
-        if self.incoming.size_hint().lower() > most as u64 {
+        let (limits, pause) = (&rules.body, rules.stall);
+        let most = limits.each.saturating_mul(2);
+        let expected = self.incoming.size_hint().lower();
+        if expected > most as u64 {
             return Err(BodyError::TooLarge);
         }
+        let mut collected = Collected { bytes: Vec::new(), size: 0, permit, limits };
+        // The memory of a body with a known length is taken before anything of it is read.
+        collected.reserve(usize::try_from(expected).unwrap_or(usize::MAX))?;
         let Some(first) = self.next(state, pause).await? else { return Ok(Bytes::new()) };
-        if self.incoming.is_end_stream() {
+        self.size = first.len();
+        if self.incoming.is_end_stream() && first.len() <= FREE_BYTES.min(limits.each) {
             // The usual case: the whole body came with the head.
-            return if first.len() > limit { Err(BodyError::TooLarge) } else { Ok(first) };
+            return Ok(first);
         }
-        let (mut size, mut all, begun) = (first.len(), BytesMut::from(first), Instant::now());
+        collected.push(&first)?;
+        let begun = Instant::now();
         loop {
-            // A client that sends a few bytes now and then must not hold the connection forever.
-            let earned = Duration::from_secs((size / SLOWEST) as u64);
-            let time = pause.saturating_mul(2).saturating_add(earned);
-            let left = time.saturating_sub(begun.elapsed()).min(pause);
-            let Some(piece) = self.next(state, left).await? else { break };
-            size = size.saturating_add(piece.len());
-            if size > most {
+            let left = time_left(begun, self.size, rules);
+            let Some(piece) = self.next(state, left).await.map_err(|error| match error {
+                BodyError::Late if begun.elapsed() >= limits.time => BodyError::Overdue,
+                error => error,
+            })?
+            else {
+                break;
+            };
+            self.size = self.size.saturating_add(piece.len());
+            if self.size > most {
                 return Err(BodyError::TooLarge);
             }
-            if size <= limit {
-                all.extend_from_slice(&piece);
-            } else {
-                all = BytesMut::new();
+            collected.push(&piece)?;
+            if begun.elapsed() >= limits.time && !self.incoming.is_end_stream() {
+                return Err(BodyError::Overdue);
             }
         }
-        if size > limit { Err(BodyError::TooLarge) } else { Ok(all.freeze()) }
+        if self.size > limits.each { Err(BodyError::TooLarge) } else { Ok(collected.finish()) }
     }
 
     /// Discards the rest of the body. Returns whether another request may follow it.
@@ -134,6 +158,52 @@ impl RequestBody {
         .await;
         self.failed |= next.is_err();
         next
+    }
+}
+
+/// Time that the next part of a body has, of which this many bytes have come. A client that sends a few bytes now and then
+/// must not hold the connection forever.
+fn time_left(begun: Instant, size: usize, rules: &RequestRules) -> Duration {
+    let earned = Duration::from_secs((size / SLOWEST) as u64);
+    let time = rules.stall.saturating_mul(2).saturating_add(earned).min(rules.body.time);
+    time.saturating_sub(begun.elapsed()).min(rules.stall)
+}
+
+/// Bytes of a body, with their place in the memory budget.
+struct Collected<'a> {
+    bytes: Vec<u8>,
+    /// Number of bytes that came, also if they were dropped.
+    size: usize,
+    permit: BodyPermit,
+    limits: &'a BodyLimits,
+}
+
+impl Collected<'_> {
+    /// Takes memory for a body of this size, unless the body is over the limit and will be dropped.
+    fn reserve(&mut self, size: usize) -> Result<(), BodyError> {
+        if size > self.limits.each {
+            self.bytes = Vec::new();
+        } else if size > FREE_BYTES && size > self.bytes.capacity() {
+            let doubled = self.bytes.capacity().saturating_mul(2).min(self.limits.each);
+            let (size, length) = (size.max(doubled), self.bytes.len());
+            self.permit.grow(size, self.limits).map_err(BodyError::OverBudget)?;
+            self.bytes.reserve_exact(size - length);
+        }
+        Ok(())
+    }
+
+    /// Adds a part. A body over the limit is dropped.
+    fn push(&mut self, part: &[u8]) -> Result<(), BodyError> {
+        self.size = self.size.saturating_add(part.len());
+        self.reserve(self.size)?;
+        if self.size <= self.limits.each {
+            self.bytes.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Bytes {
+        self.permit.attach(self.bytes)
     }
 }
 

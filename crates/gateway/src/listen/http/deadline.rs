@@ -27,7 +27,12 @@ impl Deadline {
 
     /// Moves the deadline.
     pub(super) fn set(&mut self, time: Duration) {
-        self.due = Instant::now() + time;
+        self.set_from(Instant::now(), time);
+    }
+
+    /// Moves the deadline to this time after `now`.
+    pub(super) fn set_from(&mut self, now: Instant, time: Duration) {
+        self.due = now + time;
         if self.due < self.set {
             self.reset();
         }

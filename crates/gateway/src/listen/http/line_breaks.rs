@@ -1,27 +1,39 @@
-//! Line breaks in the head of a request.
+//! Line breaks and framing headers in the head of a request.
 
-/// Checks that each line of a head ends with a carriage return and a line feed. hyper also accepts a line feed alone,
-/// which a proxy in front of the gateway may take for a part of the line (request smuggling).
+/// Headers that say where a body ends. A head may have one of them, once: hyper merges equal lengths, and prefers chunks to
+/// a length, before the gateway sees the headers.
+const FRAMING: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
+
+/// Length of the longest of those names, with the colon.
+const NAME: usize = 18;
+
+/// Checks that each line of a head ends with a carriage return and a line feed, and that at most one line says where the
+/// body ends. hyper also accepts a line feed alone, and several such lines, which a proxy in front of the gateway may
+/// read differently (request smuggling).
 #[derive(Default)]
 pub(super) struct LineBreaks {
     /// The head has ended, or was refused.
     ended: bool,
     /// There was a line that is not blank. Blank lines before a request are ignored.
     begun: bool,
-    /// Length of the current line in the parts before this one, and the last byte of them.
+    /// There was a framing header.
+    is_framed: bool,
+    /// Length of the current line in the parts before this one, its first bytes, and the last byte of them.
     length: usize,
+    first: [u8; NAME],
     last: u8,
 }
 
 impl LineBreaks {
-    /// Checks the next part of the head. A line feed alone becomes a NUL, which hyper refuses everywhere in a head.
+    /// Checks the next part of the head. The line feed of a line that is refused becomes a NUL, which hyper refuses
+    /// everywhere in a head.
     pub(super) fn check(&mut self, part: &mut [u8]) {
         let mut start = 0;
         while !self.ended {
             let Some(length) = memchr::memchr(b'\n', &part[start..]) else { break };
             let end = start + length;
             let before = if end == 0 { self.last } else { part[end - 1] };
-            if before != b'\r' {
+            if before != b'\r' || !self.is_first_framing(&part[start..end]) {
                 part[end] = 0;
                 self.ended = true;
                 return;
@@ -31,9 +43,39 @@ impl LineBreaks {
             self.begun |= !is_blank;
             (self.length, start) = (0, end + 1);
         }
-        self.length += part.len() - start;
+        let rest = &part[start..];
+        let known = self.length.min(NAME);
+        let more = rest.len().min(NAME - known);
+        self.first[known..known + more].copy_from_slice(&rest[..more]);
+        self.length += rest.len();
         self.last = part.last().copied().unwrap_or(self.last);
     }
+
+    /// Whether a line, whose last part this is, is no second framing header.
+    fn is_first_framing(&mut self, line: &[u8]) -> bool {
+        let is_framing = match self.length {
+            0 => is_framing(line),
+            before => {
+                let known = before.min(NAME);
+                let more = line.len().min(NAME - known);
+                self.first[known..known + more].copy_from_slice(&line[..more]);
+                is_framing(&self.first[..known + more])
+            }
+        };
+        let is_second = is_framing && self.is_framed;
+        self.is_framed |= is_framing;
+        !is_second
+    }
+}
+
+/// Whether a line is a framing header.
+fn is_framing(line: &[u8]) -> bool {
+    // Most lines begin with another letter.
+    matches!(line.first(), Some(b'c' | b'C' | b't' | b'T'))
+        && FRAMING.iter().any(|name| {
+            line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+                && line.get(name.len()) == Some(&b':')
+        })
 }
 
 #[cfg(test)]
@@ -61,6 +103,18 @@ mod tests {
             head[at] = b'\n';
             let is_bare = at == 0 || head[at - 1] != b'\r';
             prop_assert_eq!(checked(&head, cut).contains(&0), is_bare || b"\r".contains(&HEAD[at]));
+        }
+
+        /// E40: a second framing header is found, however the head arrives.
+        #[test]
+        fn second_framing_header_is_found(cut in 0..80_usize, one in 0..3_usize, other in 0..3_usize) {
+            let lines = ["Content-Length: 5\r\n", "transfer-encoding: chunked\r\n", "content-length:5\r\n"];
+            let head = format!("POST / HTTP/1.1\r\n{}x: y\r\n{}\r\n", lines[one], lines[other]);
+            let cut = cut.min(head.len());
+            prop_assert!(checked(head.as_bytes(), cut).contains(&0), "{head}");
+            let head = format!("POST / HTTP/1.1\r\n{}content-lengths: 5\r\nct: x\r\n\r\n", lines[one]);
+            let cut = cut.min(head.len());
+            prop_assert!(!checked(head.as_bytes(), cut).contains(&0), "{head}");
         }
 
         /// A head with whole line breaks passes unchanged, and so does any body behind it.

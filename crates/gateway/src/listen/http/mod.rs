@@ -42,6 +42,7 @@ use self::{socket::Socket, state::ConnState};
 use crate::{
     listen::{
         router::{RequestPeer, count_refusal},
+        sockets::SocketActivity,
         workers,
     },
     state::AppState,
@@ -59,7 +60,7 @@ const SMALLEST_BUFFER: usize = 8 << 10;
 /// Serves one TCP connection until it ends, or until `stop`.
 pub(super) async fn serve_tcp(
     app: Arc<AppState>,
-    socket: TcpStream,
+    (socket, activity): (TcpStream, Arc<SocketActivity>),
     stop: impl Future<Output = ()>,
 ) {
     let Ok(from) = socket.peer_addr() else { return };
@@ -67,7 +68,7 @@ pub(super) async fn serve_tcp(
     let _ = socket.set_nodelay(true);
     let peer = RequestPeer::Address(from.ip());
     let Some(tls) = app.rules.tls.clone() else {
-        return serve(app, (socket, peer), stop).await;
+        return serve((app, Some(activity)), (socket, peer), stop).await;
     };
     // Boxed so that connections without encryption do not need space for it.
     Box::pin(async move {
@@ -80,27 +81,27 @@ pub(super) async fn serve_tcp(
         };
         // A client that does not finish the handshake is disconnected without a word: it would not understand any.
         if let Ok(Ok(socket)) = socket {
-            serve(app, (socket, peer), stop).await;
+            serve((app, Some(activity)), (socket, peer), stop).await;
         }
     })
     .await;
 }
 
-/// Serves one connection until the client disconnects or until `stop`.
+/// Serves one connection until the client disconnects or until `stop`. A TCP connection reports its activity.
 pub(super) async fn serve(
-    app: Arc<AppState>,
+    (app, activity): (Arc<AppState>, Option<Arc<SocketActivity>>),
     (socket, peer): (impl AsyncRead + AsyncWrite + Unpin, RequestPeer),
     stop: impl Future<Output = ()>,
 ) {
     let app = workers::own(&app);
     let header_limit = app.rules.header_limit;
-    let state = Arc::new(ConnState::new(app.clone()));
+    let state = Arc::new(ConnState::new(app.clone(), activity));
     let io = TokioIo::new(Socket::new(socket, state.clone(), header_limit));
     let service = {
         let state = state.clone();
         service_fn(move |request| {
-            state.begin_request();
-            request::respond(state.clone(), peer, request)
+            let runs = state.begin_request();
+            request::respond(state.clone(), peer, (request, runs))
         })
     };
     let mut server = http1::Builder::new();

@@ -3,9 +3,9 @@
 use std::{fmt, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, Request, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     answer::Answer,
@@ -13,7 +13,10 @@ use super::{
     state::ConnState,
 };
 use crate::{
-    listen::router::{RequestPeer, Step, body_refusal, enter, refuse},
+    listen::{
+        router::{BodyHandler, RequestPeer, Step, body_refusal, enter, refuse},
+        workers,
+    },
     reply::Reply,
     state::AppState,
 };
@@ -23,6 +26,9 @@ const MAX_TARGET: usize = 16 << 10;
 
 /// Time to send a body after which the head is authenticated again: access may have ended meanwhile.
 const RECHECK_AFTER: Duration = Duration::from_secs(1);
+
+/// Size of a body above which the request is not answered on the worker thread.
+const LARGE: usize = 256 << 10;
 
 /// Error of a request whose client disconnected. It ends the connection without a response.
 #[derive(Debug)]
@@ -36,12 +42,15 @@ impl fmt::Display for Disconnected {
 
 impl std::error::Error for Disconnected {}
 
-/// Answers a request. hyper drops this future when the client disconnects.
+/// Answers a request, unless the connection is being closed (`runs` is false). hyper drops this future when the client disconnects.
 pub(super) async fn respond(
     state: Arc<ConnState>,
     peer: RequestPeer,
-    request: Request<Incoming>,
+    (request, runs): (Request<Incoming>, bool),
 ) -> Result<Response<Answer>, Disconnected> {
+    if !runs {
+        return Err(Disconnected);
+    }
     let (head, incoming) = request.into_parts();
     let app = state.current_app();
     if let Err((status, sentence)) = check(&head) {
@@ -85,16 +94,39 @@ async fn take(
         Step::Answer(response) => return Ok(*response),
         Step::Body(wants) => wants,
     };
-    let (limit, begin) = (app.rules.body_limit, Instant::now());
-    match body.collect(state, (limit, app.rules.stall)).await {
+    let (begin, owner) = (Instant::now(), wants.owner());
+    let permit = app.body_budget.permit(owner);
+    let collected = body.collect(state, (&app.rules, permit)).await;
+    app.rate_limiter.charge_now(owner, body.size());
+    match collected {
         Ok(body) if app.newer().is_some() || begin.elapsed() > RECHECK_AFTER => {
             // Boxed because it is rare.
-            Ok(Box::pin(take_late(app, peer, (head, body))).await)
+            Box::pin(take_late(app, peer, (head, body))).await
+        }
+        Ok(body) if body.len() > LARGE => {
+            Box::pin(take_large((app, wants), &head.headers, body)).await
         }
         Ok(body) => Ok(pin!(wants.take(app, &head.headers, body)).await),
         Err(BodyError::Gone) => Err(Disconnected),
-        Err(why) => Ok(body_refusal(app, &why, limit)),
+        Err(why) => Ok(body_refusal(app, &why)),
     }
+}
+
+/// Answers a request with a large body on the threads for such requests. If the client disconnects, the request is
+/// dropped there, too.
+async fn take_large(
+    (app, wants): (&Arc<AppState>, BodyHandler),
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Response<Reply>, Disconnected> {
+    let Some(runtime) = workers::large_requests() else {
+        return Ok(wants.take(app, headers, body).await);
+    };
+    let (app, headers) = (app.clone(), headers.clone());
+    // Dropping the set aborts the task.
+    let mut tasks = JoinSet::new();
+    tasks.spawn_on(async move { wants.take(&app, &headers, body).await }, &runtime);
+    tasks.join_next().await.and_then(Result::ok).ok_or(Disconnected)
 }
 
 /// Answers a request whose body came slowly, or during a reload. Its head is authenticated and routed again, because the
@@ -103,10 +135,13 @@ async fn take_late(
     app: &Arc<AppState>,
     peer: RequestPeer,
     (head, body): (&Parts, Bytes),
-) -> Response<Reply> {
+) -> Result<Response<Reply>, Disconnected> {
     let app = app.now();
     match enter(&app, peer, head).await {
-        Step::Answer(response) => *response,
-        Step::Body(wants) => wants.take(&app, &head.headers, body).await,
+        Step::Answer(response) => Ok(*response),
+        Step::Body(wants) if body.len() > LARGE => {
+            take_large((&app, wants), &head.headers, body).await
+        }
+        Step::Body(wants) => Ok(wants.take(&app, &head.headers, body).await),
     }
 }

@@ -9,8 +9,14 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 use super::{IDLE, deadline::Deadline};
-use crate::{listen::workers, reply::Access, state::AppState};
+use crate::{
+    listen::{sockets::SocketActivity, workers},
+    reply::Access,
+    state::AppState,
+};
 
 /// State of one connection. All of it is used by one task, so no lock is ever waited for.
 pub(super) struct ConnState {
@@ -20,6 +26,8 @@ pub(super) struct ConnState {
     is_read: AtomicBool,
     /// Whether the client takes no more bytes at the moment.
     is_blocked: AtomicBool,
+    /// Activity of the socket, which decides whether it is closed to make room. `None` for a Unix socket.
+    activity: Option<Arc<SocketActivity>>,
     inner: Mutex<Inner>,
 }
 
@@ -35,13 +43,14 @@ struct Inner {
 
 impl ConnState {
     /// Creates the state of a new connection, whose first request has to begin within the stall time.
-    pub(super) fn new(app: Arc<AppState>) -> Self {
+    pub(super) fn new(app: Arc<AppState>, activity: Option<Arc<SocketActivity>>) -> Self {
         let deadline = Deadline::new(app.rules.stall);
         let inner = Inner { app, deadline, access: None, is_lost: false };
         Self {
             turn: AtomicU64::new(0),
             is_read: AtomicBool::new(true),
             is_blocked: AtomicBool::new(false),
+            activity,
             inner: Mutex::new(inner),
         }
     }
@@ -69,10 +78,11 @@ impl ConnState {
         turn.is_multiple_of(2)
     }
 
-    /// Marks the beginning of a request.
-    pub(super) fn begin_request(&self) {
+    /// Marks the beginning of a request. Returns false if the connection is being closed.
+    pub(super) fn begin_request(&self) -> bool {
         self.turn.fetch_add(1, Ordering::Relaxed);
         self.is_read.store(false, Ordering::Relaxed);
+        self.activity.as_ref().is_none_or(|activity| activity.begin_request())
     }
 
     /// Marks that the response was taken by hyper; what is not yet written is in its buffer.
@@ -80,7 +90,11 @@ impl ConnState {
         self.turn.fetch_add(1, Ordering::Relaxed);
         let mut inner = self.inner();
         (inner.access, inner.is_lost) = (None, false);
-        inner.deadline.set(IDLE);
+        let now = Instant::now();
+        inner.deadline.set_from(now, IDLE);
+        if let Some(activity) = &self.activity {
+            activity.end_request(now);
+        }
     }
 
     /// Marks that the request was read to its end.

@@ -1,9 +1,9 @@
 //! Cache lifetime of merged lists.
 
-use stayput_wire::{Era, Raw};
+use stayput_wire::Era;
 
 use crate::{
-    catalog::list::List,
+    catalog::list::{List, PageFacts},
     route::lists,
     state::{AppState, roster::Roster},
 };
@@ -32,15 +32,12 @@ impl CacheTtl {
         let modern = roster.present.iter().filter(|it| it.profile.era() == Era::Modern);
         let shared = modern.filter(|it| app.servers.contains_key(&it.name));
         let pages = shared.flat_map(|it| it.profile.pages(list.method));
-        let pages = pages.filter_map(|page| Raw::parse(str::from_utf8(page).ok()?).ok());
-        pages.fold(Self::new(roster), Self::and)
+        pages.fold(Self::new(roster), |all, page| all.and(&lists::facts(app, page)))
     }
 
     /// Applies the limits of one more page.
-    fn and(self, page: Raw<'_>) -> Self {
-        let private =
-            page.find(&["cacheScope"]).and_then(Raw::text).is_some_and(|it| it == "private");
-        Self { ttl: self.ttl.min(lists::ttl(page)), private: self.private || private }
+    fn and(self, page: &PageFacts) -> Self {
+        Self { ttl: self.ttl.min(page.ttl), private: self.private || page.is_private }
     }
 
     /// Returns the limits as members of a result, each followed by a comma.
@@ -56,12 +53,12 @@ mod tests {
 
     #[test]
     fn shortest_lifetime_and_narrowest_scope_win() {
-        let page = |text| Raw::parse(text).unwrap();
+        let page = |text: &str| PageFacts::read(text.as_bytes());
         let all = CacheTtl::new(&Roster::default());
         assert_eq!(all.members(), r#""ttlMs":60000,"cacheScope":"public","#);
-        let some = all.and(page(r#"{"ttlMs":300000,"cacheScope":"private"}"#));
+        let some = all.and(&page(r#"{"ttlMs":300000,"cacheScope":"private"}"#));
         assert_eq!(some, CacheTtl { ttl: 60_000, private: true });
-        let none = some.and(page(r#"{"tools":[],"cacheScope":"public"}"#));
+        let none = some.and(&page(r#"{"tools":[],"cacheScope":"public"}"#));
         assert_eq!(none, CacheTtl { ttl: 0, private: true });
     }
 }

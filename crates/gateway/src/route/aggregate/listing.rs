@@ -1,7 +1,8 @@
-//! Merged lists of all servers.
+//! MergedPage lists of all servers.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use stayput_upstream::{CallOptions, Isolation, LinkOpenOptions, PooledLink, Profile, Server};
 use stayput_wire::{Raw, json};
 
@@ -11,12 +12,16 @@ use crate::{
     catalog::{
         cursor::Cursor,
         index::ClientIndex,
-        list::{self, List, Page, ServerPages, TOOLS},
+        list::{self, List, MergedPage, Page, ServerPages, TOOLS},
+        tool_view::ToolView,
     },
     identify::RequestContext,
     route::{aggregate::cache_ttl::CacheTtl, lists},
     session_tools,
-    state::roster::{AvailableServer, Roster},
+    state::{
+        AppState,
+        roster::{AvailableServer, Roster},
+    },
 };
 use futures_util::future::join_all;
 
@@ -71,29 +76,57 @@ impl Listing<'_> {
             has.then(|| self.part(present, inner))
         });
         let parts = join_all(parts).await;
-        let indexes = self.indexes(&roster);
-        let show = |server: &str, entry| self.show(&indexes, server, entry);
-        let mut merged = list::merge(self.list, &parts, PAGE_BYTES, show);
+        let merged = self.merged(&roster, &parts);
+        let mut entries = Cow::Borrowed(merged.entries.as_str());
         if cursor.is_none() && *self.list == TOOLS {
-            self.add_own(&mut merged.entries).await;
+            self.add_own(&mut entries).await;
         }
         let seal = |next: Cursor| {
             let sealed =
                 next.seal(self.context.app.engine.seal(), self.context.owner, self.list.method);
             sealed.ok_or_else(|| Refusal::internal("this machine cannot seal a cursor"))
         };
-        let next = merged.next.map(seal).transpose()?;
+        let next = merged.next.clone().map(seal).transpose()?;
         let kept = CacheTtl::of(self.context.app, &roster, self.list);
-        Ok(ListPage { list: self.list, entries: merged.entries, next, kept })
+        Ok(ListPage { list: self.list, entries: entries.into_owned(), next, kept })
+    }
+
+    /// Merges the parts. The result is cached if it follows from the pages of the profiles alone: which URIs are hidden
+    /// also depends on the client.
+    fn merged(&self, roster: &Roster, parts: &[ServerPages]) -> Arc<MergedPage> {
+        let indexes = self.indexes(roster);
+        let merge = || {
+            let show = |server: &str, entry| self.show(&indexes, server, entry);
+            Arc::new(list::merge(self.list, parts, PAGE_BYTES, show))
+        };
+        if !self.list.is_named() || !parts.iter().all(|part| part.is_known) {
+            return merge();
+        }
+        let pages = parts.iter().flat_map(|part| part.pages.iter().map(|page| page.text.clone()));
+        let pages: Vec<_> = pages.collect();
+        let first = |part: &ServerPages| part.pages.first().and_then(|page| page.asked.clone());
+        // The prefix of a server depends on the other servers that the client sees.
+        let prefix = |part: &ServerPages| self.context.app.aggregate.names.outer(&part.server, "");
+        let view = |part: &ServerPages| {
+            format!("{} {} {:?} {:?}", prefix(part), part.pages.len(), first(part), part.rest)
+        };
+        let view: Vec<_> = parts.iter().map(view).collect();
+        let view = format!("{} {}", self.list.method, view.join(" "));
+        self.context.app.lists.merged.get(&pages, view, || {
+            let merged = merge();
+            let size = merged.entries.len();
+            (merged, size)
+        })
     }
 
     /// Adds the session tools once for all servers, on the first page, which every client reads.
-    async fn add_own(&self, entries: &mut String) {
+    async fn add_own(&self, entries: &mut Cow<'_, str>) {
         let (app, context) = (self.context.app, self.context);
         if !app.shows_tools(context) || !app.keeps(context).await {
             return;
         }
         let own = session_tools::listed(&app.identify, context, false);
+        let entries = entries.to_mut();
         if !entries.is_empty() {
             entries.push(',');
         }
@@ -163,12 +196,25 @@ impl Listing<'_> {
         let view = self.context.app.tool_view_of(server, self.context.owner, &profile);
         if *self.list == TOOLS && takes && view.kept {
             for page in &mut part.pages {
-                let Ok(text) = str::from_utf8(&page.text) else { continue };
-                let shown = view.argument.add_to_page(text).into_owned();
-                page.text = shown.into();
+                page.text = self.with_argument(&page.text, &view, part.is_known);
             }
         }
         part
+    }
+
+    /// Returns a page of tools with the session argument.
+    fn with_argument(&self, page: &Bytes, view: &ToolView, is_known: bool) -> Bytes {
+        let Ok(text) = str::from_utf8(page) else { return page.clone() };
+        let add = || Bytes::from(view.argument.add_to_page(text).into_owned());
+        if !is_known {
+            return add();
+        }
+        let key = format!("argument {:?}", view.argument.name());
+        self.context.app.lists.pages.get(std::slice::from_ref(page), key, || {
+            let page = add();
+            let size = page.len();
+            (page, size)
+        })
     }
 
     /// Returns the profile with up-to-date lists, or the known one if that takes too long.
@@ -190,8 +236,10 @@ impl Listing<'_> {
         let changed = |link: &PooledLink| link.lists_changed() > 0 || profile.is_relearned();
         let changed = link.as_ref().is_some_and(changed) && self.context.connection.is_some();
         let pages = profile.pages(self.list.method);
-        let at = lists::position(pages, inner.as_deref());
-        let known = |at: Option<usize>| known(server.name(), pages.get(at?..)?, inner.clone());
+        let at = lists::position(self.context.app, pages, inner.as_deref());
+        let app = self.context.app;
+        let known =
+            |at: Option<usize>| known((app, server.name()), pages.get(at?..)?, inner.clone());
         let fresh = || self.context.connection.is_some() || self.is_fresh(server, profile);
         if !changed && at.is_some() && fresh() {
             return known(at).unwrap_or_default();
@@ -224,9 +272,10 @@ impl Listing<'_> {
 
     /// Returns whether all cached pages of a server are still fresh.
     fn is_fresh(&self, server: &Server, profile: &Profile) -> bool {
-        let pages = profile.pages(self.list.method).iter();
-        let mut pages = pages.filter_map(|page| str::from_utf8(page).ok());
-        pages.all(|page| lists::is_fresh(server, profile, page))
+        let mut pages = profile.pages(self.list.method).iter();
+        pages.all(|page| {
+            lists::is_fresh(server, profile, || lists::facts(self.context.app, page).ttl)
+        })
     }
 
     /// Requests the list from the server.
@@ -237,7 +286,7 @@ impl Listing<'_> {
         inner: Option<String>,
     ) -> ServerPages {
         let mut part =
-            ServerPages { server: server.name().to_owned(), pages: Vec::new(), rest: inner };
+            ServerPages { server: server.name().to_owned(), rest: inner, ..ServerPages::default() };
         let alone = server.isolation(profile.era()) == Isolation::PerSession;
         let sessionless =
             Sessionless::new(self.context.app, self.context.owner, alone && link.is_none());
@@ -287,11 +336,16 @@ async fn drain(link: &PooledLink, list: &List, part: &mut ServerPages) {
 }
 
 /// Converts the known pages of a server. The first of them was requested with `inner`.
-fn known(server: &str, pages: &[bytes::Bytes], inner: Option<String>) -> Option<ServerPages> {
-    let mut part = ServerPages { server: server.to_owned(), pages: Vec::new(), rest: inner };
+fn known(
+    (app, server): (&AppState, &str),
+    pages: &[Bytes],
+    inner: Option<String>,
+) -> Option<ServerPages> {
+    let mut part =
+        ServerPages { server: server.to_owned(), pages: Vec::new(), rest: inner, is_known: true };
     for text in pages {
         let asked = part.rest.take();
-        part.rest = next(str::from_utf8(text).ok()?);
+        part.rest = lists::facts(app, text).next;
         part.pages.push(Page { asked, text: text.clone() });
     }
     Some(part)
