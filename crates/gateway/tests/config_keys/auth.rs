@@ -140,6 +140,15 @@ keys! {
         let observe = async |stage| admin(stage, &Peer::bearer(&ann)).await;
         key.set(json!({ "roles": "boss" })).shows(observe, ["200", "403"]).await;
     }
+    "stayput.auth.metrics" metrics_can_be_for_every_credential |key| {
+        let (ann, hash) = token("ann");
+        let key = key.with(&json!({ "auth": { "tokens": { "ann": hash } } }));
+        let observe = async |stage: Stage| {
+            let gateway = stage.gateway().await;
+            get(&gateway, "/metrics", &Peer::bearer(&ann)).await.status.as_str().to_owned()
+        };
+        key.set(json!("authenticated")).shows(observe, ["200", "403"]).await;
+    }
     "stayput.public_url" public_url_is_told_to_clients |key| {
         let scene = Scene::new().await;
         let observe = async |stage: Stage| {

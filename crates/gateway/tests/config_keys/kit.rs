@@ -269,22 +269,14 @@ pub(crate) async fn get(gateway: &Gateway, path: &str, peer: &Peer) -> Answer {
 
 /// Calls `slow` on a connection, and returns its events after the first progress: the server has the call then.
 pub(crate) async fn occupy(gateway: &Gateway, client: &Peer, ms: u64) -> Events {
-    let events = try_occupy(gateway, client, ms).await;
-    events.unwrap_or_else(|| panic!("the call does not run: {}", gateway.log()))
-}
-
-/// Does the same, unless the call is refused.
-pub(crate) async fn try_occupy(gateway: &Gateway, client: &Peer, ms: u64) -> Option<Events> {
     let arguments = json!({ "ms": ms, "steps": ms / 100 });
     let params = json!({ "name": "slow", "arguments": arguments, "_meta": { "progressToken": 1 } });
     let body = json!({ "jsonrpc": "2.0", "id": "slow", "method": "tools/call", "params": params });
-    let answer = client.post(gateway, "test", &body).await;
-    if !answer.header("content-type").starts_with("text/event-stream") {
-        return None;
-    }
-    let mut events = answer.events();
-    let first = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
-    (first["method"] == "notifications/progress").then_some(events)
+    let mut events = client.post(gateway, "test", &body).await.events();
+    let first = tokio::time::timeout(LONG, events.message()).await.unwrap();
+    let progress = first.is_some_and(|it| it["method"] == "notifications/progress");
+    assert!(progress, "the call does not run: {}", gateway.log());
+    events
 }
 
 /// Returns how the call of these events ended: `done`, `error` or `cut off`.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, redis::Redis};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -89,13 +89,28 @@ async fn other_host(stage: Stage) -> String {
     raw(&gateway, head.as_bytes()).await
 }
 
-/// Observer: a call two and a half seconds after the first one.
-async fn later_count(stage: Stage) -> String {
+/// Observer: a call after the end of the session's process, if the session says that it ends soon. Otherwise a call at
+/// once.
+async fn count_after_expiry(stage: Stage) -> String {
     let gateway = stage.gateway().await;
     let client = Peer::default().connect(&gateway).await.unwrap();
+    let pid = client.call(&gateway, "pid", json!({})).await;
     assert_eq!(client.call(&gateway, "count", json!({})).await, "1");
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let params = json!({ "name": "session_info", "arguments": {} });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let info = client.post(&gateway, "test", &body).await.message().await;
+    let info = &info["result"]["structuredContent"];
+    let seconds = info["expires_in_seconds"].as_u64().unwrap_or_else(|| panic!("{info}"));
+    if seconds < 60 {
+        let process = Path::new("/proc").join(&pid);
+        until("end of the process", || !process.exists()).await;
+    }
     client.call(&gateway, "count", json!({})).await
+}
+
+/// Tools that describe a session.
+fn session_tools() -> Value {
+    json!({ "mcpServers": { "test": { "stayput": { "handles": "always" } } } })
 }
 
 /// Observer: a call after a restart for which the generated key of the gateway is gone.
@@ -217,10 +232,12 @@ keys! {
         key.set(json!(["mcp.example.com"])).shows(other_host, ["200", "403"]).await;
     }
     "stayput.expiry.idle" idle_session_expires |key| {
-        key.set(json!("1s")).shows(later_count, ["error", "2"]).await;
+        let key = key.on(&session_tools()).set(json!("3s"));
+        key.shows(count_after_expiry, ["error", "2"]).await;
     }
     "stayput.expiry.absolute" old_session_expires |key| {
-        key.set(json!("1s")).shows(later_count, ["error", "2"]).await;
+        let key = key.on(&session_tools()).set(json!("3s"));
+        key.shows(count_after_expiry, ["error", "2"]).await;
     }
     "stayput.seal" seal_replaces_the_generated_key |key| {
         let server = TestServer::http(&["--era", "legacy"]).await;
