@@ -110,7 +110,7 @@ mod tests {
     fn value_is_made_once_per_page_and_view() {
         let (cache, page) = (ListCache::default(), Bytes::from("a page".to_owned()));
         assert!(get(&cache, &page, "a", 1) && get(&cache, &page, "b", 1));
-        assert!(!get(&cache, &page, "a", 1) && !get(&cache, &page.clone(), "b", 1));
+        assert!(!get(&cache, &page, "a", 1) && !get(&cache, &page, "b", 1));
         let equal = Bytes::from("a page".to_owned());
         assert!(get(&cache, &equal, "a", 1), "a page of another profile");
     }
