@@ -1,4 +1,4 @@
-//! The examples on real databases: with restarts, and with two replicas.
+//! The examples on real databases: with restarts, and with two replicas (R165, R166).
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;

@@ -1,4 +1,4 @@
-//! MCP SDKs of both eras against the examples. The SDKs know nothing about sessions.
+//! MCP SDKs of both eras against the examples. The SDKs know nothing about sessions (R166, R167).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -135,6 +135,25 @@ fn import_graph_reads_paths_and_nothing_else() {
     assert_eq!(graph.largest_cycle(), ["a", "b", "c"]);
 }
 
+/// R144: transports are private. A transport without its link would have the session, but not the loss.
+#[test]
+fn transports_are_private() {
+    let source = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
+    let public = |text: &str, word: &str| {
+        let items = text.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
+        items.chain(text.split("pub mod ").skip(1)).any(|item| item.contains(word))
+    };
+    let (root, link) =
+        (source("crates/upstream/src/lib.rs"), source("crates/upstream/src/link/mod.rs"));
+    assert!(link.contains("mod transport;"), "the transports are elsewhere");
+    for text in [&root, &link] {
+        for word in ["transport::", "LinkTransport"] {
+            assert!(!public(text, word), "{word} is public");
+        }
+    }
+    assert!(public("pub use link::transport::Pipe;", "transport::"));
+}
+
 /// A public function that only tests call promises a behaviour that the product does not have.
 #[test]
 fn public_functions_have_a_caller_or_a_reason() {

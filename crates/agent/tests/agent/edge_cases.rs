@@ -34,7 +34,7 @@ async fn scope_is_cleared_after_a_run() {
     assert_eq!(hub.call("counter", "count", json!({})).await.unwrap_err().kind(), "no_session");
 }
 
-/// R031, R025: also if it lists tools.
+/// R025, R031, R122: also if it lists tools.
 #[tokio::test]
 async fn run_without_calls_opens_nothing() {
     let marker = ProcessMarker::new();

@@ -101,7 +101,7 @@ async fn global_name_is_found_by_every_agent_and_unique() {
     assert!(hub.find("shared").await.is_err(), "a global name is not a name of an agent");
 }
 
-/// R080–R083, R089, R093, R095: leaving a scope restores the outer one.
+/// R080–R083, R086, R089, R093, R095: leaving a scope restores the outer one.
 #[tokio::test]
 async fn explicit_session_wins_over_scope_and_scope_over_default() {
     let marker = ProcessMarker::new();
@@ -113,7 +113,9 @@ async fn explicit_session_wins_over_scope_and_scope_over_default() {
         hub.enable_default_session(DefaultSessionOptions::default()).await.unwrap().id(),
         default.id()
     );
-    assert!(default.info().await.unwrap().name.unwrap().starts_with("auto_"));
+    let info = default.info().await.unwrap();
+    assert_eq!(info.expires.unwrap().since(info.last_used), Duration::from_secs(7_200));
+    assert!(info.name.unwrap().starts_with("auto_"));
     let (a, b) = (hub.session("a").await.unwrap(), hub.session("b").await.unwrap());
     a.run(async {
         assert_eq!(count(&hub).await, 1);
@@ -143,7 +145,7 @@ async fn dropped_hub_ends_its_default_session() {
     marker.wait_until_gone().await;
 }
 
-/// R072–R075, R077, R086.
+/// R072–R075, R077.
 #[tokio::test]
 async fn session_reports_info_and_status() {
     let marker = ProcessMarker::new();

@@ -1,4 +1,4 @@
-//! Third-party clients that do not notice the kill and restart of the gateway.
+//! Third-party clients that do not notice the kill and restart of the gateway (R118, R167, E07).
 
 use serde_json::json;
 use stayput_testkit::{

@@ -74,7 +74,21 @@ impl Gateway {
         gateway
     }
 
+    /// Starts a gateway on this file, which is written into `folder` as it is. Returns its output if it does not start.
+    pub(crate) async fn with_file(folder: TempDir, file: &Value) -> Result<Self, String> {
+        let config = folder.path().join("stayput.json");
+        std::fs::write(&config, file.to_string()).unwrap();
+        let (url, log, arguments) = (String::new(), Arc::default(), Vec::new());
+        let mut gateway = Self { folder, config, child: None, url, log, arguments };
+        if gateway.try_run().await { Ok(gateway) } else { Err(gateway.log()) }
+    }
+
     async fn run(&mut self) {
+        assert!(self.try_run().await, "the gateway came up: {}", self.log());
+    }
+
+    /// Starts it, and returns whether it listens.
+    async fn try_run(&mut self) -> bool {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
         command.args(["serve", "--config"]).arg(&self.config).args(&self.arguments);
         if !self.arguments.contains(&"--log-format") {
@@ -111,7 +125,8 @@ impl Gateway {
             }
         });
         self.child = Some(child);
-        self.url = tokio::time::timeout(LONG, url).await.unwrap().expect("the gateway came up");
+        let found = tokio::time::timeout(LONG, url).await.unwrap();
+        found.map(|url| self.url = url).is_ok()
     }
 
     /// Returns the path of its configuration file.

@@ -57,6 +57,7 @@ async fn mint_runs_the_call_and_returns_a_handle() {
     assert_ne!(world.ask(&Request::call(&ann())).await.id(), id);
 }
 
+/// R157: nothing else leads to that session.
 #[tokio::test]
 async fn owner_policy_uses_one_session_per_owner() {
     let world = world(UnidentifiedPolicy::Owner).await;
