@@ -201,14 +201,14 @@ fn file_open_to_other_users_is_refused() {
     let config = |stayput: &Value| json!({ "mcpServers": {}, "stayput": stayput });
     for mode in [0o640, 0o604, 0o620, 0o666] {
         let open = key(folder.path(), "open", "0001", mode);
-        let said = refused(&config(&json!({ "seal": open })), &[]);
+        let said = refused("serve", &config(&json!({ "seal": open })), &[]);
         assert!(said.contains("can be read by others") && said.contains("chmod 600"), "{said}");
     }
     let tokens = folder.path().join("tokens");
     std::fs::write(&tokens, format!("ann {}", token("ann").1)).unwrap();
     for mode in [0o620, 0o602, 0o666] {
         std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(mode)).unwrap();
-        let said = refused(&config(&json!({ "auth": { "tokens_file": tokens } })), &[]);
+        let said = refused("serve", &config(&json!({ "auth": { "tokens_file": tokens } })), &[]);
         assert!(said.contains("can be changed by others"), "{said}");
     }
 }
