@@ -42,7 +42,7 @@ impl CallLimiter {
     }
 
     #[cfg(test)]
-    fn known(&self) -> usize {
+    fn tracked_owners(&self) -> usize {
         self.0.all().map(|table| table.len()).sum()
     }
 }
@@ -87,6 +87,6 @@ mod tests {
         anns.push(limiter.enter(at("ann", "notes", false), 2).unwrap());
         assert!(limiter.enter(at("ann", "notes", false), 2).is_none());
         drop((anns, others));
-        assert_eq!(limiter.known(), 0);
+        assert_eq!(limiter.tracked_owners(), 0);
     }
 }

@@ -93,7 +93,7 @@ impl Keys {
 
     /// Returns the keys that may have signed a token: the one it names, or all if it names none.
     pub(super) async fn find(&self, kid: Option<&str>) -> Result<Vec<Jwk>, KeysUnavailable> {
-        let known = self.0.known();
+        let known = self.0.cached();
         let found = known.with(kid);
         if !found.is_empty() && known.is_usable() {
             if !known.is_fresh() && known.may_ask() {
@@ -104,7 +104,7 @@ impl Keys {
             return Ok(found);
         }
         self.0.fetch().await;
-        let known = self.0.known();
+        let known = self.0.cached();
         if known.is_usable() { Ok(known.with(kid)) } else { Err(KeysUnavailable) }
     }
 }
@@ -135,14 +135,14 @@ impl CachedKeys {
 }
 
 impl Inner {
-    fn known(&self) -> CachedKeys {
+    fn cached(&self) -> CachedKeys {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Fetches the keys, unless another caller has just done so.
     async fn fetch(&self) {
         let _turn = self.turn.lock().await;
-        if !self.known().may_ask() {
+        if !self.cached().may_ask() {
             return;
         }
         let keys = tokio::time::timeout(FETCH_TIMEOUT, self.ask()).await.ok().flatten();

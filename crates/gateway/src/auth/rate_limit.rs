@@ -104,7 +104,7 @@ impl RateLimiter {
     }
 
     #[cfg(test)]
-    fn known(&self) -> usize {
+    fn tracked_owners(&self) -> usize {
         self.tables.all().map(|table| table.full.len()).sum()
     }
 }
@@ -184,6 +184,10 @@ mod tests {
             let now = start + Duration::from_millis(number.into());
             assert_eq!(rate.admit(&owner(&number.to_string()), now), Ok(()));
         }
-        assert!(rate.known() <= rate.tables.all().count() * (PRUNE_ABOVE + 1), "{}", rate.known());
+        assert!(
+            rate.tracked_owners() <= rate.tables.all().count() * (PRUNE_ABOVE + 1),
+            "{}",
+            rate.tracked_owners()
+        );
     }
 }

@@ -69,7 +69,7 @@ impl DetachedCall {
         }
         // Removes the server requests of this call. The server no longer waits for answers to them.
         for number in questions {
-            drop(self.connection.asked(number));
+            drop(self.connection.take_server_request(number));
         }
     }
 }

@@ -85,7 +85,7 @@ impl CallEra {
     pub(super) fn modern(context: &RequestContext<'_>, profile: Arc<Profile>) -> Self {
         let params = context.message.params();
         let level = params.and_then(|it| it.find(&[meta::META, meta::LOG_LEVEL])?.text());
-        let tools = context.tools().filter(|_| context.asked().method == "tools/list");
+        let tools = context.tools().filter(|_| context.request_ref().method == "tools/list");
         let level = level.map(Cow::into_owned);
         Self::Modern(Box::new(ModernClient { profile, tools: tools.cloned(), level }))
     }
@@ -179,7 +179,7 @@ impl ClientCall {
 
     /// Converts the answer of the server to the answer for the client.
     pub(super) fn finish(&self, answer: Answer) -> ReplyText {
-        let given = self.owner.given();
+        let given = self.owner.new_handle();
         match &self.era {
             CallEra::Legacy(_) => match self.lost {
                 Some(generation) => self.owner.marked(answer.into_bytes(), generation),
@@ -191,7 +191,7 @@ impl ClientCall {
                 {
                     self.link.learn_tools(result);
                 }
-                let finish = AnswerEdits::new(self.asked(), &client.profile)
+                let finish = AnswerEdits::new(self.request_ref(), &client.profile)
                     .passing(client.tools.as_ref())
                     .with_state(self.owner.state(&self.link, &self.method), given);
                 let (text, code) = finish.answer(answer);

@@ -81,7 +81,7 @@ pub(crate) async fn run(
     server: &Server,
     profile: Option<&Arc<Profile>>,
 ) -> CallOutcome {
-    let id: Arc<str> = context.asked().id.into();
+    let id: Arc<str> = context.request_ref().id.into();
     // Reserves the id. From here on the client can cancel the request.
     let in_flight = match context.connection.map(|connection| connection.begin(&id)) {
         Some(None) => {
@@ -103,7 +103,7 @@ pub(crate) async fn run(
             start(context, owner, (id, in_flight, era), edit).instrument(span).await
         }
         IdentifyOutcome::Answered(text) => {
-            CallRecord::begin(context.app.watch.as_ref(), context.begun())
+            CallRecord::begin(context.app.watch.as_ref(), context.start_record())
                 .came_to(CallEnd::NoSession);
             text.into()
         }
@@ -130,7 +130,7 @@ async fn identify(
     let cookie = match &choice {
         _ if context.connection.is_some() || !cookie::is_on(context.app) => None,
         SessionChoice::Session { session, .. } => {
-            Box::pin(cookie::given(context.app, context.headers, Some(session))).await
+            Box::pin(cookie::set_cookie(context.app, context.headers, Some(session))).await
         }
         SessionChoice::Answer(_) => cookie::line(context.app, None),
     };
@@ -153,8 +153,9 @@ async fn start(
     (id, in_flight, era): (Arc<str>, Option<InFlight>, CallEra),
     edit: Option<RequestEdit>,
 ) -> CallOutcome {
-    let (metrics, asked) = (&context.app.metrics, context.asked());
-    let record = CallRecord::begin(context.app.watch.as_ref(), context.begun_in(owner.session()));
+    let (metrics, asked) = (&context.app.metrics, context.request_ref());
+    let record =
+        CallRecord::begin(context.app.watch.as_ref(), context.start_record_in(owner.session()));
     let refused = |end, text: ReplyText| {
         record.came_to(end);
         CallOutcome::Done(text)
@@ -185,11 +186,11 @@ async fn start(
     if in_flight.as_ref().is_some_and(InFlight::is_cancelled) {
         return CallOutcome::Cancelled;
     }
-    let method = known(asked.method);
+    let method = method_name(asked.method);
     let outgoing = edit.as_ref().map_or(context.message.text(), RequestEdit::text);
     let again = (owner.restarts() && depends_on_state(&method))
         .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
-    let span = link.call_span(&method, || context.begun().tool());
+    let span = link.call_span(&method, || context.start_record().tool());
     let call = ClientCall { owner, link, era, in_flight, id, method, record, again, lost };
     match edit.as_ref().map(|edit| edit.message(context.message)) {
         None => call.send(context.message, context.streams).instrument(span).await,
@@ -200,7 +201,7 @@ async fn start(
 }
 
 /// Returns the method name. `tools/call`, by far the most frequent one, is not copied.
-fn known(method: &str) -> Cow<'static, str> {
+fn method_name(method: &str) -> Cow<'static, str> {
     match method {
         "tools/call" => Cow::Borrowed("tools/call"),
         other => Cow::Owned(other.to_owned()),
@@ -208,7 +209,7 @@ fn known(method: &str) -> Cow<'static, str> {
 }
 
 impl ClientCall {
-    fn asked(&self) -> RequestRef<'_> {
+    fn request_ref(&self) -> RequestRef<'_> {
         RequestRef { id: &self.id, method: &self.method }
     }
 
@@ -268,7 +269,8 @@ impl ClientCall {
         let text = self.again.take().filter(|_| !cancelled)?;
         let connection = self.era.connection()?;
         let client_info = || connection.client_info.clone();
-        let reach = open_link::reach(&self.owner, Some(connection), client_info, self.asked());
+        let reach =
+            open_link::reach(&self.owner, Some(connection), client_info, self.request_ref());
         let link = reach.await.ok()?;
         let call = self.transmit(&link, &Message::parse(&text).ok()?).await.ok()?;
         self.lost = self.owner.unacknowledged_loss();
@@ -282,7 +284,7 @@ impl ClientCall {
         match end {
             Ok(answer) => Some(self.finish(answer)),
             Err(CallError::Cancelled) => None,
-            Err(error) => Some(self.owner.failed(&self.link, self.asked(), &error)),
+            Err(error) => Some(self.owner.failed(&self.link, self.request_ref(), &error)),
         }
     }
 }

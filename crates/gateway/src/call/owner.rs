@@ -67,7 +67,7 @@ impl CallOwner {
         profile: &Profile,
     ) -> Option<Self> {
         let (app, era) = (context.app.clone(), profile.era());
-        let (isolation, method) = (server.isolation(era), context.asked().method);
+        let (isolation, method) = (server.isolation(era), context.request_ref().method);
         let is_common = method == "server/discover" || list::is_list(method);
         if !is_common && isolation != Isolation::Shared {
             return None;
@@ -89,7 +89,7 @@ impl CallOwner {
     ) -> Self {
         let _ephemeral = fleeting.then(|| EphemeralSession::of(context.app, session.session()));
         // A lost state is reported before a call is sent that depends on it, though the store may not show that yet.
-        let is_reported = loss::depends_on_state(context.asked().method);
+        let is_reported = loss::depends_on_state(context.request_ref().method);
         let origin = match origin {
             Origin::Lost(_) if is_reported => Origin::Existing,
             origin => origin,
@@ -124,7 +124,7 @@ impl CallOwner {
     }
 
     /// Returns the new handle that the answer returns to the client.
-    pub(super) fn given(&self) -> Option<&Handle> {
+    pub(super) fn new_handle(&self) -> Option<&Handle> {
         match &self.kind {
             OwnerKind::Session { given, .. } => given.as_ref(),
             OwnerKind::Sessionless(_) => None,

@@ -45,7 +45,7 @@ impl Target {
     }
 
     /// Parses the stored form.
-    pub(crate) fn kept(text: &str) -> Self {
+    pub(crate) fn from_stored(text: &str) -> Self {
         if text.is_empty() { Self::All } else { Self::Server(text.into()) }
     }
 }

@@ -24,7 +24,7 @@ pub(super) async fn session(
         return Ok(None);
     }
     if let Some(session) = connection.again(&app.sessions) {
-        return Ok(Some(FoundSession::kept(session)));
+        return Ok(Some(FoundSession::from_existing(session)));
     }
     // Boxed because it is rare: without the box, the future of every call would be as large as this one.
     Box::pin(looked_up(app, context, connection)).await.map(Some)
@@ -40,7 +40,7 @@ async fn looked_up(
     match app.session(&connection.owner, connection.default_session()).await {
         Ok(session) => {
             connection.went_to(session.session());
-            Ok(FoundSession::kept(session))
+            Ok(FoundSession::from_existing(session))
         }
         // The session was ended on another connection; this connection is still open.
         Err(SessionOpenError::Ended(over)) => {
@@ -71,7 +71,7 @@ async fn succeed(
     let led = connection.succeed(over.id, session.id());
     if led == session.id() {
         set_default_session(app, context, &session).await?;
-        return Ok(FoundSession::kept(session));
+        return Ok(FoundSession::from_existing(session));
     }
     // Another request was faster. A session with a key may be in use elsewhere, so only one without a key is ended.
     if over.key.is_none() {
@@ -79,7 +79,7 @@ async fn succeed(
         drop(session);
         app.sessions.end(&own).await?;
     }
-    app.session(&connection.owner, led).await.map(FoundSession::kept)
+    app.session(&connection.owner, led).await.map(FoundSession::from_existing)
 }
 
 /// Records that the connection uses this session: messages outside of calls concern it, too.

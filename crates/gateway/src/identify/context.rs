@@ -63,18 +63,18 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Reference to the request, for its answer.
-    pub(crate) fn asked(&self) -> RequestRef<'a> {
+    pub(crate) fn request_ref(&self) -> RequestRef<'a> {
         let id = self.message.id().map_or("null", |id| id.as_str());
         RequestRef { id, method: self.message.method().unwrap_or_default() }
     }
 
     /// Starts the call record of a request whose session is not known yet.
-    pub(crate) fn begun(&self) -> CallStart<'a> {
-        self.begun_in(None)
+    pub(crate) fn start_record(&self) -> CallStart<'a> {
+        self.start_record_in(None)
     }
 
     /// Starts the call record of a request in this session.
-    pub(crate) fn begun_in<'s>(&self, session: Option<&'s Session>) -> CallStart<'s>
+    pub(crate) fn start_record_in<'s>(&self, session: Option<&'s Session>) -> CallStart<'s>
     where
         'a: 's,
     {
@@ -113,16 +113,16 @@ impl<'a> RequestContext<'a> {
 
     /// Builds the result of a request that the gateway answers itself.
     pub(crate) fn result(&self, result: &str) -> ReplyText {
-        ReplyText::new(reply::result(self.asked().id, result))
+        ReplyText::new(reply::result(self.request_ref().id, result))
     }
 
     /// Builds the answer to a request that was not run: a tool error that a model can read, or a JSON-RPC error.
     pub(crate) fn failure(&self, sentence: &str) -> ReplyText {
-        ReplyText::new(reply::failure(self.asked(), self.era, sentence))
+        ReplyText::new(reply::failure(self.request_ref(), self.era, sentence))
     }
 
     /// Builds the JSON-RPC error for a request that is refused.
     pub(crate) fn error(&self, code: Code, sentence: &str) -> ReplyText {
-        ReplyText::of_era(self.era, reply::error(self.asked().id, code, sentence))
+        ReplyText::of_era(self.era, reply::error(self.request_ref().id, code, sentence))
     }
 }

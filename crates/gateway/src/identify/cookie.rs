@@ -51,12 +51,12 @@ pub(super) async fn session(
         }
         found => found,
     };
-    found.map(FoundSession::kept).map_err(failed)
+    found.map(FoundSession::from_existing).map_err(failed)
 }
 
 /// Value of `Set-Cookie` for a client that has no connection, if cookies are enabled. It names the session of this
 /// call, or deletes a cookie that is not valid.
-pub(crate) async fn given(
+pub(crate) async fn set_cookie(
     app: &AppState,
     headers: &HeaderMap,
     session: Option<&Session>,

@@ -57,7 +57,7 @@ pub(crate) struct FoundSession {
 
 impl FoundSession {
     /// Wraps an existing session in use.
-    fn kept(session: ActiveSession) -> Self {
+    fn from_existing(session: ActiveSession) -> Self {
         let origin = session.latest_unacknowledged_loss().map_or(Origin::Existing, Origin::Lost);
         Self { session, origin, handle: None }
     }
@@ -88,7 +88,7 @@ pub(crate) async fn which(context: &RequestContext<'_>) -> SessionChoice {
         })
     };
     done.await.unwrap_or_else(|refusal| {
-        SessionChoice::Answer(refusal.answer(context.asked(), context.era()))
+        SessionChoice::Answer(refusal.answer(context.request_ref(), context.era()))
     })
 }
 

@@ -20,7 +20,7 @@ pub(super) fn at_hand(
             Name::Handle(handle) => Some(handle.clone()),
             Name::Key(_) => None,
         };
-        FoundSession { handle, ..FoundSession::kept(session) }
+        FoundSession { handle, ..FoundSession::from_existing(session) }
     })
 }
 
@@ -39,8 +39,10 @@ pub(super) async fn named(
         Name::Handle(handle) => {
             let found =
                 app.wait_for_holder(|| app.sessions.find_by_handle(context.owner, &handle)).await;
-            found
-                .map(|session| FoundSession { handle: Some(handle), ..FoundSession::kept(session) })
+            found.map(|session| FoundSession {
+                handle: Some(handle),
+                ..FoundSession::from_existing(session)
+            })
         }
     };
     match found {
@@ -63,7 +65,7 @@ pub(crate) async fn keyed(
 /// Text that tells what the caller can do about a missing session.
 pub(crate) async fn way_out(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
     // A client that does not call tools cannot call the session tools.
-    let tool = context.asked().method == "tools/call";
+    let tool = context.request_ref().method == "tools/call";
     let tool_view = if tool { app.tool_view(context).await.filter(|it| it.kept) } else { None };
     match tool_view {
         Some(tool_view) if app.shows_tools(context) => {

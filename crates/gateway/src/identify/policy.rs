@@ -28,7 +28,7 @@ pub(super) async fn apply(
 ) -> SessionChoice {
     let policy = app.identify.configured.unidentified;
     // Only a tool call has an argument that can return the handle.
-    let tool = context.asked().method == "tools/call";
+    let tool = context.request_ref().method == "tools/call";
     let done = match policy {
         UnidentifiedPolicy::Offer if tool => offer(app, context).await,
         UnidentifiedPolicy::Mint if tool => mint(app, context).await,
@@ -43,7 +43,7 @@ pub(super) async fn apply(
         Ok(answer) => answer,
         Err(error) => {
             let refusal = Refusal::of(&error, "Try again later.");
-            SessionChoice::Answer(refusal.answer(context.asked(), context.era()))
+            SessionChoice::Answer(refusal.answer(context.request_ref(), context.era()))
         }
     }
 }
@@ -113,7 +113,7 @@ fn offered(context: &RequestContext<'_>, sentence: &str, handle: &Handle) -> Str
     let result = format!(
         r#"{{{kind}"content":[{{"type":"text","text":{text}}}],"isError":true,"_meta":{{{key}:{handle}}}}}"#
     );
-    reply::result(context.asked().id, &result)
+    reply::result(context.request_ref().id, &result)
 }
 
 /// Runs the call at once; its answer carries the handle.
@@ -153,5 +153,5 @@ async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
         open::way_out(app, context).await,
         program_hint(app, context)
     ));
-    refusal.answer(context.asked(), context.era())
+    refusal.answer(context.request_ref(), context.era())
 }

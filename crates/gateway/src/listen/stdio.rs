@@ -204,7 +204,7 @@ impl StdioConversation {
         }
         match (message.method(), context.era) {
             (Some("initialize"), Era::Legacy) => {
-                let answer = self.answer_initialize(context.asked().id, &message).await;
+                let answer = self.answer_initialize(context.request_ref().id, &message).await;
                 return self.say(answer);
             }
             // A `ping` does not create a session.
@@ -306,7 +306,7 @@ impl StdioConversation {
             app.sessions.change(&session, lost).await?;
         }
         let unclaimed = match self.guest.key {
-            Some(_) => UnclaimedSession::kept(app, &self.guest.target),
+            Some(_) => UnclaimedSession::empty(app, &self.guest.target),
             None => UnclaimedSession::of(app, &self.guest.target, &session),
         };
         Ok((session, unclaimed))
@@ -377,7 +377,7 @@ impl StdioConversation {
             // session.
             Some(before) if !initialize => {
                 let session = app.session(&self.principal.owner, before.default_session()).await;
-                (session.map_err(to_text)?, UnclaimedSession::kept(app, &self.guest.target))
+                (session.map_err(to_text)?, UnclaimedSession::empty(app, &self.guest.target))
             }
             Some(before) => {
                 self.begin_anew(&before).await.map_err(to_text)?;

@@ -192,7 +192,7 @@ async fn enter(
     let name: Handle = hello.name.parse().map_err(|_| "the connection has no name")?;
     let key = hello.session.as_deref().map(Key::named).transpose();
     let key = key.map_err(|error| error.to_string())?;
-    let before = if hello.again { kept(&app, &name).await? } else { None };
+    let before = if hello.again { load_connection(&app, &name).await? } else { None };
     let before = before.filter(|before| before.target == target);
     let (known, forgotten) = (before.is_some(), hello.again && before.is_none());
     let talk = StdioConversation::new(StdioClient { app, target, name, key, forgotten });
@@ -203,7 +203,7 @@ async fn enter(
 }
 
 /// Loads the earlier connection from the store.
-async fn kept(app: &AppState, name: &Handle) -> Result<Option<ConnectionGuard>, String> {
+async fn load_connection(app: &AppState, name: &Handle) -> Result<Option<ConnectionGuard>, String> {
     let owner = Principal::local().owner;
     if app.connections.has(&name.hash(&owner)) {
         return Err("this connection is in use".to_owned());

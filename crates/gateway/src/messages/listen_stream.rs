@@ -57,7 +57,7 @@ pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &P
     let capabilities = connection.capabilities;
     let Ok(listener) = link.listen(INTEREST, capabilities).await else { return };
     let from = (link.key().clone(), link.entry_id(), link.is_shared());
-    let forward = hear(connection.clone(), from, stream, listener);
+    let forward = forward_messages(connection.clone(), from, stream, listener);
     let task = tokio::runtime::Handle::current().spawn(forward);
     connection.add_listen_task(link.key().clone(), task.abort_handle());
     // A configuration that was loaded in the meantime did not see this task when it removed servers.
@@ -66,7 +66,7 @@ pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &P
     }
 }
 
-async fn hear(
+async fn forward_messages(
     connection: Arc<Connection>,
     (key, place, shared): (LinkKey, u64, bool),
     stream: Arc<EventStream>,

@@ -11,7 +11,7 @@ pub(crate) const NOTIFICATIONS: &str = "notifications/";
 pub(crate) fn handle_message(app: &AppState, connection: &Connection, message: &Message<'_>) {
     match message.kind() {
         MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
-            if let Some(asked) = id.number().and_then(|id| connection.asked(id)) {
+            if let Some(asked) = id.number().and_then(|id| connection.take_server_request(id)) {
                 asked.pass(message.text().as_bytes());
             }
         }

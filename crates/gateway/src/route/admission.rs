@@ -81,9 +81,9 @@ impl Refusal {
 pub(crate) fn admit(context: &RequestContext<'_>) -> Result<(), Refusal> {
     let Some(defect) = find_defect(context.message) else { return Ok(()) };
     context.app.metrics.refused("invalid_message");
-    CallRecord::denied(context.app.watch.as_ref(), context.begun());
+    CallRecord::denied(context.app.watch.as_ref(), context.start_record());
     let code = defect.code();
-    Err(Refusal { code, text: reply::error(context.asked().id, code, defect.sentence()) })
+    Err(Refusal { code, text: reply::error(context.request_ref().id, code, defect.sentence()) })
 }
 
 fn find_defect(message: &Message<'_>) -> Option<Defect> {

@@ -36,7 +36,7 @@ pub(super) fn advertises(profile: &Profile, method: &str) -> bool {
 
 /// Builds the answer to `server/discover` if it is known: the result of the server itself, or one built from its
 /// `initialize` result.
-pub(super) fn known<'p>(server: &Server, profile: &'p Profile) -> Option<Cow<'p, str>> {
+pub(super) fn cached_result<'p>(server: &Server, profile: &'p Profile) -> Option<Cow<'p, str>> {
     let said = match profile.era() {
         Era::Legacy => Cow::Owned(built(profile)),
         Era::Modern => Cow::Borrowed(profile.initialize_result().result()),

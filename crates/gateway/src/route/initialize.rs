@@ -61,7 +61,7 @@ impl From<String> for HandshakeError {
 /// Opens a new connection, with a new session or the one that the client names. Both are stored before the answer is
 /// sent.
 pub(crate) async fn initialize(context: &RequestContext<'_>) -> InitializeOutcome {
-    let (app, asked) = (context.app, context.asked());
+    let (app, asked) = (context.app, context.request_ref());
     let client = match parse_request(context.message) {
         Ok(client) => client,
         Err(sentence) => {
@@ -131,7 +131,7 @@ async fn open(
     let found = identify::greeted(context).await.map_err(HandshakeError::Named)?;
     let is_new = found.is_none();
     let (session, unclaimed) = match found {
-        Some(found) => (found.session, UnclaimedSession::kept(app, target)),
+        Some(found) => (found.session, UnclaimedSession::empty(app, target)),
         None => {
             let bytes = Connection::new_bytes(target, (&version, &client_info));
             let options = OpenOptions::new(owner.clone()).connection(handle.clone(), bytes);
@@ -189,7 +189,7 @@ impl<'a> UnclaimedSession<'a> {
     }
 
     /// Creates an empty guard, for a session that existed before and is always kept.
-    pub(crate) fn kept(app: &'a Arc<AppState>, target: &'a Target) -> Self {
+    pub(crate) fn empty(app: &'a Arc<AppState>, target: &'a Target) -> Self {
         Self { app, target, session: None }
     }
 

@@ -64,14 +64,14 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers a list request or `server/discover` from what is known, without a session. `profile` of the server is known
 /// for modern clients.
-pub(super) async fn known(
+pub(super) async fn answer_from_profile(
     context: &RequestContext<'_>,
     server: &Server,
     profile: Option<&Profile>,
 ) -> Option<ReplyText> {
-    let asked = context.asked();
+    let asked = context.request_ref();
     let Some(profile) = profile else {
-        return Some(match known_to(context.connection?, context, server).await? {
+        return Some(match find_page(context.connection?, context, server).await? {
             KnownPage::Cached(page) => context.result(text(&presented(context, &page).await)?),
             KnownPage::Asked(page) if asked.method == "tools/list" => {
                 context.result(&shown(context, &page).await)
@@ -80,7 +80,7 @@ pub(super) async fn known(
         });
     };
     if asked.method == "server/discover" {
-        return discover::known(server, profile).map(|result| context.result(&result));
+        return discover::cached_result(server, profile).map(|result| context.result(&result));
     }
     let Some(page) = page(context.app, (profile, asked.method), context.message.params()) else {
         // A server with one link per session is not asked for an unknown cursor, because that would need a link.
@@ -108,7 +108,7 @@ fn text(page: &Bytes) -> Option<&str> {
 
 /// Returns a page of the profile as a legacy client sees it.
 async fn presented(context: &RequestContext<'_>, page: &Bytes) -> Bytes {
-    if context.asked().method != "tools/list" || !is_edited(context) {
+    if context.request_ref().method != "tools/list" || !is_edited(context) {
         return page.clone();
     }
     let edits = context.app.tool_edits(context).await;
@@ -121,7 +121,7 @@ async fn presented(context: &RequestContext<'_>, page: &Bytes) -> Bytes {
 
 /// Returns a page of the profile as a modern client sees it.
 async fn finished(context: &RequestContext<'_>, profile: &Profile, page: &Bytes) -> Bytes {
-    let asked = context.asked();
+    let asked = context.request_ref();
     let edits = match asked.method {
         "tools/list" => context.app.tool_edits(context).await,
         _ => None,
@@ -142,7 +142,7 @@ fn cached(
 ) -> Bytes {
     let Some(text) = text(page) else { return page.clone() };
     let edits = edits.map(ToolEdits::key).unwrap_or_default();
-    let (method, front) = (context.asked().method, context.front());
+    let (method, front) = (context.request_ref().method, context.front());
     let view = format!("{} {method} {:?} {front:?} {edits}", context.label(), context.era);
     context.app.lists.pages.get(std::slice::from_ref(page), view, || {
         let presented = Bytes::from(present(text));
@@ -166,7 +166,7 @@ pub(super) async fn shown<'p>(context: &RequestContext<'_>, page: &'p str) -> Co
 
 /// Returns the requested page of a list, if no link has to be opened for it. A list is cached until the server
 /// announces a change; after that, clients with a link get it from the server.
-async fn known_to(
+async fn find_page(
     connection: &Connection,
     context: &RequestContext<'_>,
     server: &Server,
@@ -175,11 +175,11 @@ async fn known_to(
     let (place, method) = (connection.place(), message.method()?);
     let link = linked(app, server, connection);
     if let Some(link) = link.as_ref().filter(|link| link.lists_changed() > 0) {
-        return asked(link, message).await.map(KnownPage::Asked);
+        return request_page(link, message).await.map(KnownPage::Asked);
     }
     let known = app.links.current_profile(server, &place).await;
     if let Some(link) = link.filter(|_| known.is_some_and(|it| it.is_relearned()))
-        && let Some(page) = asked(&link, message).await
+        && let Some(page) = request_page(&link, message).await
     {
         return Some(KnownPage::Asked(page));
     }
@@ -206,7 +206,7 @@ pub(super) fn linked(
 }
 
 /// Requests a page from the server, on an existing link.
-async fn asked(link: &PooledLink, message: &Message<'_>) -> Option<String> {
+async fn request_page(link: &PooledLink, message: &Message<'_>) -> Option<String> {
     let method = message.method()?;
     let options = CallOptions { limit: Some(LIST_TIMEOUT), ..CallOptions::default() };
     let params = message.params().map(Raw::as_str);

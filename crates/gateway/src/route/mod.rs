@@ -19,7 +19,7 @@ use crate::{
 
 /// Answers a request. A legacy client has sent `initialize` before.
 pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
-    let asked = context.asked();
+    let asked = context.request_ref();
     if asked.method == "ping" && context.era == Era::Legacy {
         return context.result("{}").into();
     }

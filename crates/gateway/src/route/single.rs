@@ -28,7 +28,7 @@ pub(crate) async fn answer(context: &RequestContext<'_>, server: &Server) -> Cal
     let Some(connection) = context.connection.filter(|_| context.era == Era::Legacy) else {
         return pass(context, server).await;
     };
-    let method = context.asked().method;
+    let method = context.request_ref().method;
     if method == "logging/setLevel" {
         return Box::pin(set_level(context, connection, server)).await;
     }
@@ -54,9 +54,10 @@ pub(super) async fn pass(context: &RequestContext<'_>, server: &Server) -> CallO
     if let Some(refused) = denied(context, server, profile.as_deref()) {
         return refused.into();
     }
-    let method = context.asked().method;
+    let method = context.request_ref().method;
     if (is_list(method) || (profile.is_some() && method == "server/discover"))
-        && let Some(known) = Box::pin(lists::known(context, server, profile.as_deref())).await
+        && let Some(known) =
+            Box::pin(lists::answer_from_profile(context, server, profile.as_deref())).await
     {
         return known.into();
     }
@@ -73,7 +74,7 @@ pub(super) async fn pass(context: &RequestContext<'_>, server: &Server) -> CallO
 /// method. For a list request the list is up to date, also if the server announced a change on some link or the list was
 /// not available before. Other requests do not wait for that.
 async fn profile(context: &RequestContext<'_>, server: &Server) -> Result<Arc<Profile>, ReplyText> {
-    let (app, method) = (context.app, context.asked().method);
+    let (app, method) = (context.app, context.request_ref().method);
     let profile = match is_list(method) {
         true => app.current(server, context.owner, method).await,
         false => app.profile(server, context.owner).await,
@@ -92,7 +93,7 @@ fn denied(
     server: &Server,
     profile: Option<&Profile>,
 ) -> Option<ReplyText> {
-    let (tools, asked) = (context.tools(), context.asked());
+    let (tools, asked) = (context.tools(), context.request_ref());
     if asked.method != "tools/call" || (tools.is_none() && profile.is_none()) {
         return None;
     }
@@ -102,7 +103,7 @@ fn denied(
     let name = name.and_then(|name| name.text());
     if tools.is_some_and(|tools| !name.as_deref().is_some_and(|name| tools.allows(name))) {
         context.app.metrics.refused("denied_tool");
-        CallRecord::denied(context.app.watch.as_ref(), context.begun());
+        CallRecord::denied(context.app.watch.as_ref(), context.start_record());
         // Same error as for an unknown tool.
         return Some(context.error(Code::INVALID_PARAMS, "Unknown tool"));
     }

@@ -49,7 +49,7 @@ pub(crate) fn listed(
 
 /// Returns whether a request may be a call of a session tool. This is false for most requests, and needs no lookup.
 pub(crate) fn may_be(context: &RequestContext<'_>) -> bool {
-    context.asked().method == "tools/call" && named(context).is_some()
+    context.request_ref().method == "tools/call" && named(context).is_some()
 }
 
 /// Returns the session tool that a call may mean, and whether its name has the prefix.
@@ -61,7 +61,7 @@ fn named(context: &RequestContext<'_>) -> Option<(SessionTool, bool)> {
 pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
     let app = context.app;
     let tool = called(app, context).await?;
-    let call_start = CallStart { server: None, ..context.begun() };
+    let call_start = CallStart { server: None, ..context.start_record() };
     let mut record = CallRecord::begin(app.watch.as_ref(), call_start);
     let done = match tool {
         SessionTool::Start => start::call(app, context).await,
@@ -78,14 +78,14 @@ pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
         }
         Err(refusal) => {
             record.came_to(CallEnd::ToolError);
-            ReplyText::new(refusal.answer(context.asked(), context.era()))
+            ReplyText::new(refusal.answer(context.request_ref(), context.era()))
         }
     })
 }
 
 /// Returns the session tool that is called.
 async fn called(app: &Arc<AppState>, context: &RequestContext<'_>) -> Option<SessionTool> {
-    if context.asked().method != "tools/call" {
+    if context.request_ref().method != "tools/call" {
         return None;
     }
     let (tool, prefixed) = named(context)?;

@@ -158,7 +158,7 @@ fn recoded(answer: Answer, legacy: Option<Code>) -> (Bytes, Option<Code>) {
 mod tests {
     use super::*;
 
-    fn given(result: &str, handle: &Handle) -> String {
+    fn with_handle(result: &str, handle: &Handle) -> String {
         let mut edits = Edits::new(result);
         let raw = Raw::parse(result).unwrap();
         edits.set_in(raw, &[meta::META, meta::STATE], "{}");
@@ -172,7 +172,7 @@ mod tests {
     fn new_handle_is_appended_after_the_tool_content() {
         let handle = Handle::generate();
         let text = r#"{"content":[{"type":"text","text":"a","n":1.10} , {"x":2}],"_meta":{"y":1}}"#;
-        let edited = given(text, &handle);
+        let edited = with_handle(text, &handle);
         let value: serde_json::Value = serde_json::from_str(&edited).unwrap();
         assert!(
             edited.starts_with(r#"{"content":[{"type":"text","text":"a","n":1.10} , {"x":2},"#)
@@ -181,11 +181,11 @@ mod tests {
         assert_eq!(value["_meta"][meta::SESSION], handle.expose());
         assert_eq!(value["_meta"]["y"], 1);
         let value: serde_json::Value =
-            serde_json::from_str(&given(r#"{"content":[ ]}"#, &handle)).unwrap();
+            serde_json::from_str(&with_handle(r#"{"content":[ ]}"#, &handle)).unwrap();
         assert_eq!(value["content"].as_array().unwrap().len(), 1);
         // A result that is not of a tool has no content to append to.
         let value: serde_json::Value =
-            serde_json::from_str(&given(r#"{"contents":[]}"#, &handle)).unwrap();
+            serde_json::from_str(&with_handle(r#"{"contents":[]}"#, &handle)).unwrap();
         assert!(value["content"].is_null() && value["_meta"][meta::SESSION].is_string());
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn validate(context: &RequestContext<'_>) -> Result<(), InvalidReques
         // A stdio client has no headers.
         (Era::Modern, Some(_)) => supported(&required(context.message)?)?,
     }
-    let method = context.asked().method;
+    let method = context.request_ref().method;
     match REMOVED.contains(&method) {
         true => {
             let sentence = format!("this version of the protocol has no `{method}`");

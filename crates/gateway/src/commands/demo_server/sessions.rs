@@ -112,7 +112,8 @@ impl Sessions {
     /// the owner can read it, because an id gives access to its session.
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let kept: HashMap<&String, StoredSession> = self.open.iter().map(Session::kept).collect();
+        let kept: HashMap<&String, StoredSession> =
+            self.open.iter().map(Session::to_stored).collect();
         let mut name = file.clone().into_os_string();
         name.push(".new");
         let mut options = OpenOptions::new();
@@ -124,7 +125,7 @@ impl Sessions {
 }
 
 impl Session {
-    fn kept<'s>((id, session): (&'s String, &Self)) -> (&'s String, StoredSession) {
+    fn to_stored<'s>((id, session): (&'s String, &Self)) -> (&'s String, StoredSession) {
         let version = session.peer.version.as_ref().map_or("", Version::as_str).to_owned();
         (id, StoredSession { version, notebook: session.peer.notebook.clone() })
     }

@@ -213,7 +213,7 @@ impl Connection {
         let kept: StoredConnection = serde_json::from_slice(bytes).ok()?;
         let client_info = ClientInfo::new(&kept.info, &kept.capabilities).ok()?;
         let version = Version::from(&*kept.version);
-        let target = Target::kept(&kept.server);
+        let target = Target::from_stored(&kept.server);
         let restored = Self::new(named, session, target, (version, client_info));
         if kept.preferences != ClientPreferences::default() {
             restored.activity().rare().preferences = kept.preferences;
@@ -381,12 +381,12 @@ impl Connection {
     }
 
     /// Returns a list that a server sent to this client after a change.
-    pub(crate) fn seen(&self, server: &str, list: &List) -> Option<Arc<Index>> {
+    pub(crate) fn changed_list(&self, server: &str, list: &List) -> Option<Arc<Index>> {
         self.activity().rare.as_ref()?.seen.get(server, list)
     }
 
     /// Stores pages of a list that a server sent after a change.
-    pub(crate) fn see(&self, server: &str, list: &'static List, pages: &[Page]) {
+    pub(crate) fn store_changed_list(&self, server: &str, list: &'static List, pages: &[Page]) {
         self.activity().rare().seen.add(server, list, pages);
     }
 

@@ -30,7 +30,7 @@ impl Connection {
     }
 
     /// Removes and returns the request that the client answers.
-    pub(crate) fn asked(&self, id: u64) -> Option<ServerRequest> {
+    pub(crate) fn take_server_request(&self, id: u64) -> Option<ServerRequest> {
         let asked = self.activity().rare.as_mut()?.asked.remove(&id);
         asked.map(|(_, asked)| asked)
     }

@@ -239,8 +239,9 @@ impl Listing<'_> {
         let pages = profile.pages(self.list.method);
         let at = lists::position(self.context.app, pages, inner.as_deref());
         let app = self.context.app;
-        let known =
-            |at: Option<usize>| known((app, server.name()), pages.get(at?..)?, inner.clone());
+        let known = |at: Option<usize>| {
+            convert_pages((app, server.name()), pages.get(at?..)?, inner.clone())
+        };
         let fresh = || self.context.connection.is_some() || self.is_fresh(server, profile);
         if !changed && at.is_some() && fresh() {
             return known(at).unwrap_or_default();
@@ -249,10 +250,10 @@ impl Listing<'_> {
         if link.is_none() && inner.is_none() && at.is_none() && *self.list != TOOLS {
             return ServerPages::default();
         }
-        let asked = self.asked((server, profile), link, inner.clone()).await;
+        let asked = self.request_list((server, profile), link, inner.clone()).await;
         if !asked.pages.is_empty() {
             if let Some(connection) = self.context.connection {
-                connection.see(server.name(), self.list, &asked.pages);
+                connection.store_changed_list(server.name(), self.list, &asked.pages);
             }
             return asked;
         }
@@ -280,7 +281,7 @@ impl Listing<'_> {
     }
 
     /// Requests the list from the server.
-    async fn asked(
+    async fn request_list(
         &self,
         (server, profile): (&Server, &Profile),
         link: Option<PooledLink>,
@@ -337,7 +338,7 @@ async fn drain(link: &PooledLink, list: &List, part: &mut ServerPages) {
 }
 
 /// Converts the known pages of a server. The first of them was requested with `inner`.
-fn known(
+fn convert_pages(
     (app, server): (&AppState, &str),
     pages: &[Bytes],
     inner: Option<String>,

@@ -45,7 +45,7 @@ impl Aggregate {
         list: &'static List,
     ) -> ClientIndex {
         let known = self.indexes.of(&present.profile, list);
-        let seen = context.connection.and_then(|it| it.seen(&present.name, list));
+        let seen = context.connection.and_then(|it| it.changed_list(&present.name, list));
         ClientIndex { known, seen }
     }
 }
@@ -80,7 +80,7 @@ impl Refusal {
         let modern = context.era == Era::Modern && self.code == Code::RESOURCE_NOT_FOUND;
         let code = if modern { Code::INVALID_PARAMS } else { self.code };
         let Some(data) = &self.data else { return context.error(code, &self.sentence) };
-        let (id, message) = (context.asked().id, json::quote(&self.sentence));
+        let (id, message) = (context.request_ref().id, json::quote(&self.sentence));
         ReplyText::of_era(
             context.era,
             format!(
@@ -102,7 +102,7 @@ pub(crate) async fn merged_initialize_result(
 
 /// Answers a request of an aggregate client.
 pub(super) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
-    let answered = match (context.asked().method, context.era) {
+    let answered = match (context.request_ref().method, context.era) {
         ("server/discover", Era::Modern) => {
             let roster = Roster::call(context.app, context.owner, None).await;
             Ok(discover::of_all(&roster, &context.app.aggregate.names))
@@ -149,7 +149,7 @@ async fn pass(
 /// Returns the server for a request to one of the servers.
 async fn route<'a>(context: &'a RequestContext<'a>) -> Result<ServerRoute<'a>, Refusal> {
     let route = Route { context };
-    match context.asked().method {
+    match context.request_ref().method {
         "tools/call" => route.tool(context.message).await,
         "prompts/get" => route.prompt(context.message).await,
         "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {

@@ -100,7 +100,7 @@ impl Sse {
     /// Reads the stream in its own task until it ends.
     pub(crate) fn start(core: &Arc<Core>, stream: Stream) {
         let LinkTransport::Sse(sse) = &core.carrier else { return };
-        let task = core.runtime().spawn(hear(core.clone(), stream));
+        let task = core.runtime().spawn(read_stream(core.clone(), stream));
         *lock(&sse.ear) = Some(task.abort_handle());
     }
 
@@ -176,7 +176,7 @@ impl Sse {
 }
 
 /// Reads the stream. The link ends with it.
-async fn hear(core: Arc<Core>, mut stream: Stream) {
+async fn read_stream(core: Arc<Core>, mut stream: Stream) {
     let LinkTransport::Sse(sse) = &core.carrier else { return };
     let on_session_unknown = session_unknown_grace(&core);
     tokio::pin!(on_session_unknown);

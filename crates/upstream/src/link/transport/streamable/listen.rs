@@ -24,7 +24,7 @@ pub(super) async fn listen(core: Weak<Core>) {
     let mut events = Events::new(http.wire.limit);
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     while !core.over.is_raised() {
-        match hear(http, &core, &mut events).await {
+        match read_stream(http, &core, &mut events).await {
             StreamEnd::Something => backoff.reset(),
             StreamEnd::Nothing => {}
             StreamEnd::Never => return,
@@ -52,7 +52,7 @@ fn is_retryable(status: StatusCode) -> bool {
     }
 }
 
-async fn hear(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> StreamEnd {
+async fn read_stream(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> StreamEnd {
     let mut headers = http.headers(core, None);
     headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
     events.begin();
