@@ -21,6 +21,7 @@ pub const SERVER: &[&str] = &[
     "on_loss",
     "inherit",
     "delete_on_end",
+    "ca_file",
     "tools",
     "handles",
     "for",
@@ -36,6 +37,7 @@ pub const SERVER_ONLY: &[&str] = &[
     "on_loss",
     "inherit",
     "delete_on_end",
+    "ca_file",
     "handles",
     "for",
 ];

@@ -1,9 +1,12 @@
 //! Options of one server: `stayput` in its entry.
 
-use stayput_upstream::{EraChoice, Grace, Isolation, Options, SpareOptions, Timeouts};
+use std::path::PathBuf;
+
+use stayput_upstream::{EraChoice, Grace, Isolation, Options, SpareOptions, Timeouts, Trust};
 
 use crate::{
     claim_filter::ClaimFilter,
+    error::Problem,
     keys,
     tool_filter::ToolFilter,
     value::{ConfigObject, ConfigValue, ReadResult},
@@ -36,6 +39,8 @@ pub enum Handles {
 pub(crate) struct ServerOptions {
     pub(crate) upstream: Options,
     pub(crate) inherit: Vec<String>,
+    /// Authorities that are trusted beside those of the system.
+    pub(crate) trust: Trust,
     pub(crate) on_loss: OnLoss,
     pub(crate) tools: ToolFilter,
     pub(crate) handles: Handles,
@@ -79,14 +84,26 @@ impl ServerOptions {
         Ok(Self {
             upstream,
             inherit: object.read("inherit", ConfigValue::texts)?.unwrap_or_default(),
+            trust: object.read("ca_file", trust)?.unwrap_or_default(),
             on_loss: object.read("on_loss", |it| it.choice(&ON_LOSS))?.unwrap_or_default(),
             tools: object.read("tools", tools)?.unwrap_or_default(),
             handles: object.read("handles", |it| it.choice(&HANDLES))?.unwrap_or_default(),
             claims: object.read("for", ClaimFilter::read)?.unwrap_or_default(),
             only_process: present(&["inherit", "grace"]),
-            only_url: present(&["delete_on_end"]),
+            only_url: present(&["delete_on_end", "ca_file"]),
         })
     }
+}
+
+/// Reads a file of authorities, so that an unusable one is reported at its place.
+fn trust(value: &ConfigValue<'_>) -> ReadResult<Trust> {
+    let path: PathBuf =
+        value.context.path(&value.text()?).map_err(|problem| value.error(problem))?;
+    let trust = Trust { ca_files: vec![path], ..Trust::default() };
+    trust.check().map_err(|error| {
+        value.error(Problem::Other(format!("{error}; name a file of certificates in PEM form")))
+    })?;
+    Ok(trust)
 }
 
 fn timeouts(object: &ConfigObject<'_>) -> ReadResult<Timeouts> {

@@ -149,7 +149,7 @@ impl Servers {
     ) -> ReadResult<Option<ServerEntry>> {
         let options = object.read(keys::STAYPUT, ServerOptions::read)?.unwrap_or_default();
         let name = &*member.name;
-        let Some(transport) = transport::transport(member, object, &options.inherit)? else {
+        let Some(transport) = transport::transport(member, object, &options)? else {
             self.warnings.push(format!("the server {name:?} is Stayput itself; it is left out"));
             return Ok(None);
         };

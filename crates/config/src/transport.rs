@@ -8,6 +8,7 @@ use crate::{
     env_file,
     environment::escaped,
     error::Problem,
+    server_options::ServerOptions,
     value::{ConfigObject, ConfigValue, Member, ReadResult},
 };
 
@@ -43,20 +44,23 @@ pub(crate) fn is_disabled(object: &ConfigObject<'_>) -> ReadResult<bool> {
     Ok(object.read("disabled", ConfigValue::boolean)?.unwrap_or(false))
 }
 
-/// Returns the transport of a server; `None` if the server is Stayput itself. A process also gets the variables
-/// `inherit`.
+/// Returns the transport of a server; `None` if the server is Stayput itself. A process also gets the inherited
+/// variables.
 pub(crate) fn transport(
     member: &Member<'_>,
     object: &ConfigObject<'_>,
-    inherit: &[String],
+    options: &ServerOptions,
 ) -> ReadResult<Option<TransportConfig>> {
     // Values that were filled in before belong to other servers.
     let environment = member.value.context.environment;
     environment.take_filled();
+    let trust = options.trust.clone();
     let transport = match kind(member, object)? {
-        TransportKind::Stdio => process(member, object, inherit)?.map(TransportConfig::Stdio),
-        TransportKind::Http => Some(TransportConfig::Http(http(member, object)?)),
-        TransportKind::Sse => Some(TransportConfig::Sse(http(member, object)?)),
+        TransportKind::Stdio => {
+            process(member, object, &options.inherit)?.map(TransportConfig::Stdio)
+        }
+        TransportKind::Http => Some(TransportConfig::Http(http(member, object)?.trust(trust))),
+        TransportKind::Sse => Some(TransportConfig::Sse(http(member, object)?.trust(trust))),
     };
     let filled = environment.take_filled().into_iter();
     Ok(transport.map(|transport| match transport {

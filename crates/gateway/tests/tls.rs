@@ -16,6 +16,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use stayput_testkit::Authority;
 use support::{Gateway, LONG, mark, stdio};
 use tempfile::TempDir;
 use tokio::{
@@ -296,4 +297,31 @@ fn unusable_certificate_is_reported_with_its_place() {
             assert!(!done.status.success() && shown.contains(said), "{command}: {shown}");
         }
     }
+}
+
+/// R139: a server's certificate is checked against the authorities of `SSL_CERT_FILE`, and only against those.
+#[tokio::test]
+async fn certificate_of_a_server_is_checked_by_ssl_cert_file() {
+    let (authority, other) = (Authority::default(), Authority::default());
+    let tls = json!({ "cert": authority.server_cert(), "key": authority.server_key() });
+    let servers = json!({ "test": stdio(&mark("tls-server"), &[]) });
+    let server = Gateway::with(servers, json!({ "tls": tls })).await;
+    let mut gateway = Gateway::start(json!({ "test": { "url": server.at("test") } })).await;
+    let refusal = async |gateway: &Gateway| {
+        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "tls", "version": "1" } } });
+        let answer = gateway.post("test", &[], &hello.to_string()).await;
+        answer.message().await["error"]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let message = refusal(&gateway).await;
+    assert!(message.contains("UnknownIssuer") && message.contains("`ca_file`"), "{message}");
+    gateway.restart_with("SSL_CERT_FILE", other.file()).await;
+    assert!(refusal(&gateway).await.contains("no secure connection"));
+    gateway.restart_with("SSL_CERT_FILE", authority.file()).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    gateway.restart_with("SSL_CERT_FILE", other.file().join("none")).await;
+    client.text(&gateway, "count").await;
+    assert!(gateway.log().contains("SSL_CERT_FILE"), "{}", gateway.log());
 }

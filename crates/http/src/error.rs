@@ -88,7 +88,7 @@ impl HttpError {
         let sentence = match kind {
             HttpErrorKind::Tls => format!(
                 "no secure connection to {origin} could be made: {reason}; if its certificate comes \
-                 from an authority of your own, add that authority's file to those that are trusted"
+                 from an authority of your own, name that authority's file in SSL_CERT_FILE or in `ca_file`"
             ),
             HttpErrorKind::Proxy => format!(
                 "{origin} cannot be reached through the proxy: {reason}; check the proxy's address, \

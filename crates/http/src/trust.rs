@@ -10,18 +10,20 @@ use rustls::{
 
 use super::ClientError;
 
-/// Trusted certificate authorities. By default these are the public ones and no others.
+/// Trusted certificate authorities. By default these are those of the system and no others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Trust {
-    /// Whether the public authorities are trusted: those that browsers trust, as of the build of this program.
-    pub public: bool,
-    /// Files of further authorities, in PEM form, as `SSL_CERT_FILE` names one.
+    /// Whether the authorities of the system are trusted: those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, if one
+    /// of them is set, else those of the operating system. Where it has none, as in a container without
+    /// certificates, the public authorities as of the build of this program replace them.
+    pub system: bool,
+    /// Files of further authorities, in PEM form.
     pub ca_files: Vec<PathBuf>,
 }
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { public: true, ca_files: Vec::new() }
+        Self { system: true, ca_files: Vec::new() }
     }
 }
 
@@ -39,16 +41,47 @@ impl Trust {
         Ok(Arc::new(config))
     }
 
-    fn roots(&self) -> Result<RootCertStore, ClientError> {
+    /// Reads the files of further authorities.
+    ///
+    /// # Errors
+    /// If a file cannot be used.
+    pub fn check(&self) -> Result<(), ClientError> {
         let mut roots = RootCertStore::empty();
-        if self.public {
-            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        }
+        self.ca_files.iter().try_for_each(|path| add(&mut roots, path))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, ClientError> {
+        let mut roots = if self.system { system_roots() } else { RootCertStore::empty() };
         for path in &self.ca_files {
             add(&mut roots, path)?;
         }
         Ok(roots)
     }
+}
+
+/// Returns the authorities of the system.
+///
+/// A variable that names an unusable file replaces the system's authorities all the same: its user wanted others.
+/// Servers without TLS work then, and the warning explains why those with TLS do not.
+fn system_roots() -> RootCertStore {
+    let loaded = rustls_native_certs::load_native_certs();
+    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(loaded.certs);
+    for error in loaded.errors {
+        match named {
+            true => tracing::warn!(
+                "SSL_CERT_FILE or SSL_CERT_DIR names certificates that cannot be used: {error}"
+            ),
+            false => tracing::debug!(%error, "certificate of the system is not used"),
+        }
+    }
+    if roots.is_empty() && !named {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    roots
 }
 
 /// Adds every certificate of the file, or fails: a certificate that was left out would be missed much later, by
@@ -77,7 +110,7 @@ mod tests {
         if let Some(content) = content {
             std::fs::write(&path, content).unwrap();
         }
-        let trust = Trust { public: false, ca_files: vec![path.clone()] };
+        let trust = Trust { system: false, ca_files: vec![path.clone()] };
         let message = trust.config().unwrap_err().to_string();
         assert!(message.contains(path.to_str().unwrap()), "{message}");
         message
@@ -94,10 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn public_authorities_are_the_default() {
-        let public = Trust::default().roots().unwrap();
-        assert!(public.len() > 50);
-        let no_authority = Trust { public: false, ca_files: Vec::new() };
+    fn authorities_of_the_system_are_the_default() {
+        assert!(!Trust::default().roots().unwrap().is_empty());
+        let no_authority = Trust { system: false, ca_files: Vec::new() };
         assert!(no_authority.roots().unwrap().is_empty());
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`fixture`] | opened database for the store conformance tests |
 //! | [`faulty`] | store that fails or waits on request |
+//! | [`Authority`] | certificate authority and a server certificate |
 //! | [`ReverseProxy`] | real nginx or HAProxy in front of a gateway |
 //! | [`redis`], [`postgres`] | real database servers, each with its own port and folder |
 //! | `model` | simplest possible store, to compare the real ones with |
@@ -29,6 +30,7 @@
     clippy::disallowed_methods
 )]
 
+mod authority;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod faulty;
@@ -50,6 +52,7 @@ mod server;
 pub mod skips;
 pub mod stories;
 
+pub use authority::Authority;
 pub use program::program;
 pub use random::Random;
 pub use reverse_proxy::{ProxyKind, ReverseProxy};

@@ -1,11 +1,11 @@
 //! Keys of a server's `stayput` object.
 
 use serde_json::json;
-use stayput_testkit::{mcp::TestServer, processes};
+use stayput_testkit::{Authority, mcp::TestServer, processes};
 
 use crate::{
     kit::{Peer, Stage, call, call_as, count, token},
-    support::{gone, until},
+    support::{Gateway, gone, mark, stdio, until},
 };
 
 /// Observer: whether two connections share a process.
@@ -78,7 +78,7 @@ keys! {
         key.set(json!("300ms")).shows(started, ["false", "true"]).await;
     }
     "server.stayput.grace" grace_is_the_time_for_an_end |key| {
-        let mark = crate::support::mark("key-grace_is_the_time_for_an_end");
+        let mark = mark("key-grace_is_the_time_for_an_end");
         let ended = async |stage| end(stage, &mark).await;
         let key = key.server(&["--ignore-eof", "--ignore-term"]);
         key.set(json!("50ms")).shows(ended, ["soon", "later"]).await;
@@ -103,6 +103,14 @@ keys! {
             (server.counted("deletes").await > before).to_string()
         };
         key.url(&server).set(json!(false)).shows(deleted, ["false", "true"]).await;
+    }
+    "server.stayput.ca_file" ca_file_is_trusted |key| {
+        let (authority, mark) = (Authority::default(), mark("key-ca"));
+        let tls = json!({ "cert": authority.server_cert(), "key": authority.server_key() });
+        let server = Gateway::with(json!({ "test": stdio(&mark, &[]) }), json!({ "tls": tls })).await;
+        let entry = json!({ "command": null, "args": null, "url": server.at("test") });
+        let key = key.on(&json!({ "mcpServers": { "test": entry } }));
+        key.set(json!(authority.file())).shows(count, ["1", "error"]).await;
     }
     "server.stayput.tools.allow" allow_leaves_other_tools_out |key| {
         key.set(json!(["echo"])).shows(count, ["error", "1"]).await;

@@ -36,6 +36,7 @@ pub(crate) struct Gateway {
     /// Its stderr so far.
     log: Arc<Mutex<String>>,
     arguments: Vec<&'static str>,
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Gateway {
@@ -69,7 +70,8 @@ impl Gateway {
         let text = json!({ "mcpServers": servers, "stayput": stayput }).to_string();
         std::fs::write(&config, text).unwrap();
         let (url, log, arguments) = (String::new(), Arc::default(), arguments.to_vec());
-        let mut gateway = Self { folder, config, child: None, url, log, arguments };
+        let variables = Vec::new();
+        let mut gateway = Self { folder, config, child: None, url, log, arguments, variables };
         gateway.run().await;
         gateway
     }
@@ -79,8 +81,16 @@ impl Gateway {
         let config = folder.path().join("stayput.json");
         std::fs::write(&config, file.to_string()).unwrap();
         let (url, log, arguments) = (String::new(), Arc::default(), Vec::new());
-        let mut gateway = Self { folder, config, child: None, url, log, arguments };
+        let variables = Vec::new();
+        let mut gateway = Self { folder, config, child: None, url, log, arguments, variables };
         if gateway.try_run().await { Ok(gateway) } else { Err(gateway.log()) }
+    }
+
+    /// Starts it again, with one more environment variable.
+    pub(crate) async fn restart_with(&mut self, name: &'static str, value: PathBuf) {
+        self.variables.push((name, value));
+        assert!(self.stop().success());
+        self.run().await;
     }
 
     async fn run(&mut self) {
@@ -95,6 +105,7 @@ impl Gateway {
             command.args(["--log-format", "text"]);
         }
         command.env("XDG_DATA_HOME", self.folder.path().join("data"));
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let mut child = command
             .process_group(0)
             .stdin(Stdio::null())

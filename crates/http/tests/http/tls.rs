@@ -3,8 +3,7 @@
 use std::{
     io::{self, Write},
     net::TcpStream,
-    path::{Path, PathBuf},
-    process::Command,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -18,56 +17,20 @@ use stayput_http::{Client, ClientSettings, HttpErrorKind, Target, Trust};
 
 use super::kit::{Bytes, Peer, Seen, Server, client, fetch, post, settings};
 
-fn openssl(folder: &Path, arguments: &str) {
-    let made =
-        Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-}
-
 /// Certificate authority and a server with a certificate of it.
-pub(crate) struct Authority {
-    folder: tempfile::TempDir,
-}
+pub(crate) struct Authority(stayput_testkit::Authority);
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        Self::vouching_for("DNS:localhost,IP:127.0.0.1")
-    }
-
-    fn vouching_for(names: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path();
-        std::fs::write(
-            path.join("names"),
-            format!(
-                "subjectAltName={names}
-"
-            ),
-        )
-        .unwrap();
-        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-        openssl(
-            path,
-            &format!("req -x509 {key} -days 2 -subj /CN=ours -keyout ca.key -out ca.pem"),
-        );
-        openssl(
-            path,
-            &format!("req -new {key} -subj /CN=server -keyout server.key -out server.csr"),
-        );
-        openssl(
-            path,
-            "x509 -req -in server.csr -days 2 -CA ca.pem -CAkey ca.key -CAcreateserial \
-             -extfile names -out server.pem",
-        );
-        Self { folder }
+        Self(stayput_testkit::Authority::default())
     }
 
     pub(crate) fn file(&self) -> PathBuf {
-        self.folder.path().join("ca.pem")
+        self.0.file()
     }
 
     pub(crate) fn trusted(&self) -> ClientSettings {
-        let trust = Trust { public: true, ca_files: vec![self.file()] };
+        let trust = Trust { system: true, ca_files: vec![self.file()] };
         ClientSettings { trust, ..settings() }
     }
 
@@ -75,9 +38,8 @@ impl Authority {
         &self,
         does: impl Fn(&Seen, &mut Peer) -> io::Result<()> + Send + Sync + 'static,
     ) -> Server {
-        let read = |name: &str| self.folder.path().join(name);
-        let certificate = CertificateDer::from_pem_file(read("server.pem")).unwrap();
-        let key = PrivateKeyDer::from_pem_file(read("server.key")).unwrap();
+        let certificate = CertificateDer::from_pem_file(self.0.server_cert()).unwrap();
+        let key = PrivateKeyDer::from_pem_file(self.0.server_key()).unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -102,7 +64,7 @@ async fn configured_authority_is_trusted() {
         assert_eq!(fetch(&named, server.target("/")).await.unwrap(), "");
     }
     assert_eq!(server.accepted(), 1);
-    let only = Trust { public: false, ca_files: vec![authority.file()] };
+    let only = Trust { system: false, ca_files: vec![authority.file()] };
     let only = Client::new(&ClientSettings { trust: only, ..settings() }).unwrap();
     assert_eq!(fetch(&only, server.target("/")).await.unwrap(), "");
 }
@@ -118,8 +80,8 @@ async fn unknown_authority_is_not_trusted() {
         error.to_string(),
         format!(
             "no secure connection to {} could be made: invalid peer certificate: UnknownIssuer; if \
-             its certificate comes from an authority of your own, add that authority's file to those \
-             that are trusted",
+             its certificate comes from an authority of your own, name that authority's file in \
+             SSL_CERT_FILE or in `ca_file`",
             server.url("")
         )
     );
@@ -128,7 +90,9 @@ async fn unknown_authority_is_not_trusted() {
 
 #[tokio::test]
 async fn certificate_for_another_name_is_refused() {
-    let authority = Authority::vouching_for("DNS:localhost,DNS:other.test,IP:127.0.0.9");
+    let authority =
+        stayput_testkit::Authority::signing_for("DNS:localhost,DNS:other.test,IP:127.0.0.9");
+    let authority = Authority(authority);
     let server = authority.server(|_, peer| peer.json("{}"));
     let client = Client::new(&authority.trusted()).unwrap();
     let error = client.send(post(server.target("/"), "{}")).await.unwrap_err();

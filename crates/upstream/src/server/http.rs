@@ -244,7 +244,7 @@ impl HttpRecipe {
         for file in &self.trust.ca_files {
             pieces.add(file.as_os_str().as_encoded_bytes());
         }
-        pieces.add([u8::from(self.trust.public)]);
+        pieces.add([u8::from(self.trust.system)]);
         match &self.proxy {
             Proxy::FromEnvironment => pieces.add("environment"),
             Proxy::None => pieces.add("direct"),

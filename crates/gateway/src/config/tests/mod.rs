@@ -260,6 +260,23 @@ fn entries_that_run_stayput_are_skipped() {
     assert_eq!((demo.servers.len(), demo.warnings.len()), (1, 0));
 }
 
+/// R139.
+#[test]
+fn unusable_file_of_authorities_is_refused_at_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ca.pem"), "no certificate").unwrap();
+    for (name, problem) in [("ca.pem", "no certificate in PEM form"), ("none.pem", "No such file")]
+    {
+        let text = serde_json::json!({ "mcpServers": { "it": {
+            "url": "https://h/", "stayput": { "ca_file": name } } } });
+        let origin = folder.path().join("mcp.json");
+        let config = Config::parse(&text.to_string(), &origin, environment()).unwrap();
+        let error = config.broken[0].1.to_string();
+        assert!(error.contains("mcpServers.it.stayput.ca_file"), "{error}");
+        assert!(error.contains(problem) && error.contains(name), "{error}");
+    }
+}
+
 #[test]
 fn option_without_effect_is_a_warning() {
     let url = server(r#"{"url": "http://h/", "stayput": {"inherit": ["X"], "grace": 1}}"#);
