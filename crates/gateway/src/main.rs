@@ -70,6 +70,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(&args),
         Command::Stdio(args) => stdio(args),
         Command::Sessions(args) => sessions(args),
+        Command::Status(args) => status(&args),
+        Command::Stop(args) => stop(&args),
         Command::Call(args) => call(&args),
         Command::Tools(args) => tools(&args),
         Command::Token(args) => token(&args),
@@ -159,7 +161,21 @@ fn asking<T>(asked: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T
 fn sessions(args: cli::SessionsArgs) -> CommandResult {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
-        Ok(commands::client::sessions::run(&way, args.what, args.at.json).await?)
+        Ok(commands::client::sessions::run(&way, args).await?)
+    })
+}
+
+fn status(args: &cli::StatusArgs) -> CommandResult {
+    asking(async {
+        let way = args.at.way(&std::env::current_dir()?)?;
+        Ok(commands::client::status::run(&way, args.at.json).await?)
+    })
+}
+
+fn stop(args: &cli::StopArgs) -> CommandResult {
+    asking(async {
+        let way = args.at().way(&std::env::current_dir()?)?;
+        Ok(commands::client::stop::run(&way, args).await?)
     })
 }
 
@@ -210,7 +226,9 @@ fn serve(args: &cli::Serve) -> CommandResult {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hung_up = hung_up(signal(SignalKind::hangup())?);
         let plan = app::Plan { open_to_all: args.open_to_all, ..app::Plan::of(config)? };
+        let take_over = commands::client::take_over::run(&plan.data).await?;
         let gateway = app::Gateway::start(plan).await?.reading(reading);
+        take_over.finish();
         gateway.announce(&broken)?;
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {

@@ -18,6 +18,8 @@ mod document;
 mod documentation;
 #[path = "admin/kit.rs"]
 mod kit;
+#[path = "admin/listing.rs"]
+mod listing;
 #[path = "admin/roles.rs"]
 mod roles;
 mod support;

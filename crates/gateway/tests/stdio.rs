@@ -26,3 +26,5 @@ mod modern;
 mod peers;
 #[path = "stdio/standalone.rs"]
 mod standalone;
+#[path = "stdio/stop.rs"]
+mod stop;

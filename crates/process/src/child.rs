@@ -61,8 +61,8 @@ impl Child {
         self.lifecycle.end(grace).await
     }
 
-    /// Returns the resident memory, in bytes, of the child, its descendants and all processes with its mark.
-    /// Shared pages are counted for each process. Reads `/proc` and so blocks for a moment.
+    /// Returns the memory, in bytes, of the child, its descendants and all processes with its mark. A page that
+    /// several processes share counts for each of them in equal parts (PSS). Reads `/proc` and so blocks for a moment.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.lifecycle.memory()

@@ -174,12 +174,16 @@ fn pids() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns the resident memory of a process, in bytes.
-pub(super) fn resident(pid: i32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
+/// Returns the proportional memory of a process (PSS), in bytes: a page that several processes share counts for each of
+/// them in equal parts. Where the kernel does not tell it, the resident memory.
+pub(super) fn memory(pid: i32) -> Option<u64> {
+    let read = |file: &str, name: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kibibytes * 1024)
+    };
+    read("smaps_rollup", "Pss:").or_else(|| read("status", "VmRSS:"))
 }
 
 #[cfg(test)]
@@ -212,7 +216,7 @@ mod tests {
         let me = rustix::process::getpid().as_raw_pid();
         assert!(ProcessRef::at(me).unwrap().lives());
         assert!(!ProcessRef { pid: me, started: 1 }.lives());
-        assert!(ours().contains(&me) && resident(me).unwrap() > 0);
+        assert!(ours().contains(&me) && memory(me).unwrap() > 0);
         assert!(!ancestors(me).is_empty());
     }
 }

@@ -195,7 +195,7 @@ async fn next_obstacle_is_tried_when_one_is_removed() {
         let permit = admission(&budget, &ann, cost, &idle).await.unwrap();
         idle.links.lock().unwrap().push(permit);
     }
-    budget.set_memory(101);
+    budget.set_memory(101, 1);
     let mut waiting = admission(&budget, &ann, PROCESS, &idle);
     assert!(taken(&mut waiting).is_none());
     idle.finish();
@@ -313,7 +313,7 @@ async fn request_over_an_absolute_limit_fails_at_once() {
 async fn process_above_the_memory_limit_replaces_another() {
     let (idle, ann, bob) = (Idle::default(), owner("ann"), owner("bob"));
     let budget = Budget::new(Limits { memory: Some(100), ..limits(9, 9) });
-    budget.set_memory(101);
+    budget.set_memory(101, 1);
     let first = taken(&mut admission(&budget, &ann, PROCESS, &idle)).expect("there is none yet");
     let mut second = admission(&budget, &bob, PROCESS, &idle);
     let mut third = admission(&budget, &bob, PROCESS, &idle);
@@ -323,9 +323,34 @@ async fn process_above_the_memory_limit_replaces_another() {
     drop(first);
     let second = taken(&mut second).expect("one has gone");
     assert!(taken(&mut third).is_none(), "two came for one");
-    budget.set_memory(100);
+    budget.set_memory(100, 1);
     let _third = taken(&mut third).expect("there is memory again");
     drop(second);
+}
+
+/// Processes that were started since the last sample count: before the first one with an assumption, then with the
+/// average.
+#[tokio::test(start_paused = true)]
+async fn processes_since_the_last_sample_count_as_memory() {
+    let (idle, ann) = (Idle::default(), owner("ann"));
+    let per_owner = PerOwner { processes: 99, links: 99 };
+    let budget = Budget::new(Limits { memory: Some(100 << 20), per_owner, ..limits(99, 99) });
+    let admit = async || taken(&mut admission(&budget, &ann, PROCESS, &idle));
+    let mut held = Vec::new();
+    while let Some(permit) = admit().await {
+        held.push(permit);
+    }
+    assert_eq!(held.len(), 4, "each counts as 32 MiB");
+    budget.set_memory(40 << 20, 4);
+    while let Some(permit) = admit().await {
+        held.push(permit);
+    }
+    assert_eq!(held.len(), 4 + 7, "each of the new ones counts as 10 MiB");
+    // A sample that was taken while three of them were still starting.
+    budget.set_memory(80 << 20, 8);
+    assert!(admit().await.is_none(), "80 MiB and three times 10 MiB are over the limit");
+    budget.set_memory(88 << 20, 11);
+    assert!(admit().await.is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -167,6 +167,12 @@ impl Session {
         self.users.count() > 0
     }
 
+    /// Returns the number of calls and streams that use the session.
+    #[must_use]
+    pub fn users(&self) -> u64 {
+        self.users.count()
+    }
+
     /// Returns whether the session can no longer be entered in this process: ended, expired, or
     /// released to another process.
     #[must_use]

@@ -21,6 +21,9 @@ const MAX_PAGE: usize = 1_000;
 /// Number of sessions that are read from the store at once.
 const STORE_PAGE: usize = 500;
 
+/// Fewest characters that stand for the id that begins with them.
+const MIN_PREFIX: usize = 4;
+
 /// Page of sessions, sorted by id, which is the order of their creation.
 #[derive(Serialize)]
 struct Page {
@@ -88,9 +91,9 @@ impl Reports {
 /// Lists the sessions that match the filters, one page at a time.
 pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
     query.only(&["owner", "server", "state", "cursor", "limit", "memory"])?;
-    let state = query
-        .get("state")
-        .map(|text| State::read(text).ok_or_else(|| bad("`state` is one of busy, idle, away")));
+    let state = query.get("state").map(|text| {
+        State::read(text).ok_or_else(|| bad("`state` is one of busy, connected, idle, away"))
+    });
     let measured = match query.get("memory") {
         None | Some("true") => true,
         Some("false") => false,
@@ -187,7 +190,10 @@ pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
     let session = match app.sessions.find_by_id(&record.owner, record.id).await {
         Ok(in_use) => in_use.session().clone(),
         Err(SessionOpenError::Ended(_) | SessionOpenError::Unknown) => {
-            return Err(Refusal::new(StatusCode::GONE, format!("session {id} is over already")));
+            return Err(Refusal::new(
+                StatusCode::GONE,
+                format!("session {} is over already", record.id),
+            ));
         }
         Err(error @ SessionOpenError::HeldElsewhere { .. }) => {
             return Err(Refusal::new(StatusCode::CONFLICT, error.to_string()));
@@ -203,12 +209,67 @@ pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
     Ok(reply::status(StatusCode::NO_CONTENT))
 }
 
+/// Returns the record of a session by its id, or by the first characters of it.
 async fn record(app: &Arc<AppState>, id: &str) -> Result<Record, Refusal> {
-    let parsed = id.parse::<SessionId>();
-    let parsed = parsed.map_err(|_| bad("this is not an id of a session; they are in the list"))?;
+    let parsed = match id.parse::<SessionId>() {
+        Ok(parsed) => parsed,
+        Err(_) => find_by_prefix(app, id).await?,
+    };
     let found = app.sessions.load_record(parsed).await?;
     found.ok_or_else(|| {
         let sentence = format!("there is no session {id}, and none is remembered");
         Refusal::new(StatusCode::NOT_FOUND, sentence)
     })
+}
+
+/// Returns the id of the live session whose id begins with these characters.
+async fn find_by_prefix(app: &Arc<AppState>, prefix: &str) -> Result<SessionId, Refusal> {
+    let prefix = prefix.to_ascii_lowercase();
+    let Some(lowest) = lowest_id(&prefix) else {
+        return Err(bad(format!(
+            "this is not an id of a session, nor the first {MIN_PREFIX} or more characters of one; they are in the \
+             list"
+        )));
+    };
+    let first = app.sessions.load_record(lowest).await?.filter(Record::is_live);
+    let next = app.sessions.list_all(Some(lowest), 2).await?;
+    let ids = first.iter().chain(&next).map(|record| record.id);
+    let found: Vec<SessionId> = ids.filter(|id| id.to_string().starts_with(&prefix)).collect();
+    match &*found {
+        [one] => Ok(*one),
+        [] => {
+            let sentence = format!(
+                "there is no live session whose id begins with {prefix}; of one that is over, write the whole id"
+            );
+            Err(Refusal::new(StatusCode::NOT_FOUND, sentence))
+        }
+        [one, other, ..] => {
+            let sentence = format!(
+                "several ids begin with {prefix}, such as {one} and {other}; write more of the one that you mean"
+            );
+            Err(Refusal::new(StatusCode::CONFLICT, sentence))
+        }
+    }
+}
+
+/// Returns the lowest id that begins with these characters, or `None` if no id does.
+fn lowest_id(prefix: &str) -> Option<SessionId> {
+    const LOWEST: &str = "00000000-0000-0000-0000-000000000000";
+    let rest = LOWEST.get(prefix.len()..).filter(|_| prefix.len() >= MIN_PREFIX)?;
+    format!("{prefix}{rest}").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_of_an_id_has_enough_characters_of_one() {
+        let lowest = lowest_id("01a1e16e-77").unwrap();
+        assert_eq!(lowest.to_string(), "01a1e16e-7700-0000-0000-000000000000");
+        for wrong in ["01a", "01a1e16e7", "wxyz", "01a1e16e-770e-7b92-a94d-e2532f0346bc0", "ü1a1"]
+        {
+            assert!(lowest_id(wrong).is_none(), "{wrong}");
+        }
+    }
 }

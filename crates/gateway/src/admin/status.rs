@@ -11,6 +11,10 @@ use crate::{reply::Reply, state::AppState};
 struct Status {
     version: &'static str,
     pid: u32,
+    /// Whether it is `stayput serve`, or the background process of `stayput stdio`.
+    role: &'static str,
+    /// URL of its HTTP listener.
+    url: Option<String>,
     started: String,
     uptime_seconds: u64,
     /// Same as `/readyz`.
@@ -31,9 +35,13 @@ struct Status {
 pub(super) fn show(app: &AppState) -> Response<Reply> {
     let (used, started) = (app.links.used(), app.health.since());
     let problem = app.health.problem();
+    let scheme = if app.rules.tls.is_some() { "https" } else { "http" };
+    let url = app.health.address().map(|address| format!("{scheme}://{address}"));
     json(&Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
+        role: if url.is_some() { "serve" } else { "background" },
+        url,
         started: started.to_rfc3339(),
         uptime_seconds: SystemClock.now().since(started).as_secs(),
         ready: problem.is_none(),

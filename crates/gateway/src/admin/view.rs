@@ -36,8 +36,10 @@ pub(super) struct SessionView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
-    /// A call or a stream uses it.
+    /// A call uses it.
     Busy,
+    /// A client is connected to it, and no call uses it.
+    Connected,
     Idle,
     /// Live, but held by another process or by none.
     Away,
@@ -46,8 +48,13 @@ pub(super) enum State {
 
 impl State {
     pub(super) fn read(text: &str) -> Option<Self> {
-        let all = [("busy", Self::Busy), ("idle", Self::Idle), ("away", Self::Away)];
-        all.into_iter().find(|(name, _)| *name == text).map(|(_, state)| state)
+        match text {
+            "busy" => Some(Self::Busy),
+            "connected" => Some(Self::Connected),
+            "idle" => Some(Self::Idle),
+            "away" => Some(Self::Away),
+            _ => None,
+        }
     }
 }
 
@@ -93,15 +100,18 @@ impl SessionView {
     pub(super) fn new(record: &Record, held: Option<&Session>, links: Vec<LinkView>) -> Self {
         let now = SystemClock.now();
         let used = held.map_or(record.last_used, Session::last_used).max(record.last_used);
+        let usage = held.and_then(SessionStats::of);
         let state = match held {
             _ if !record.is_live() => State::Ended,
-            Some(held) if held.is_in_use() => State::Busy,
+            Some(held) if usage.is_some_and(|usage| usage.is_busy(held)) => State::Busy,
+            Some(held) if held.is_in_use() => State::Connected,
             Some(_) => State::Idle,
             None => State::Away,
         };
-        let usage = held.and_then(SessionStats::of);
         let idle = if state == State::Busy { 0 } else { now.since(used).as_secs() };
-        let deadline = record.expiry.deadline(record.created, used);
+        // A session in use does not idle out: its time begins when the last client leaves.
+        let in_use = matches!(state, State::Busy | State::Connected);
+        let deadline = record.expiry.deadline(record.created, if in_use { now } else { used });
         Self {
             id: record.id.to_string(),
             owner: record.owner.to_string(),

@@ -13,6 +13,12 @@ use stayput_stores::Address;
 
 use crate::app::ServeError;
 
+/// Name of the file in the data folder that the process locks which holds the sessions.
+pub(crate) const FILE: &str = "holder";
+
+/// Name of the file that a process locks which starts the holder, so that only one does.
+pub(crate) const STARTING: &str = "starting";
+
 /// Folder of keys and private folders: next to a store that is a file, else in the user's data folder.
 pub(crate) fn folder(store: &str) -> Result<PathBuf, ServeError> {
     let file = store.strip_prefix("sqlite:").filter(|path| !path.is_empty());
@@ -76,7 +82,7 @@ impl InstanceLock {
     pub(crate) fn take(data: &Path) -> Result<Self, ServeError> {
         let failed = |error| ServeError::Data { path: data.to_owned(), error };
         prepare(data).map_err(failed)?;
-        let path = data.join("holder");
+        let path = data.join(FILE);
         let mut lock = lockable(&path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}

@@ -66,8 +66,8 @@ pub(crate) enum ServeError {
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
     Listen { address: SocketAddr, error: io::Error },
     #[error(
-        "{address} can be reached from other machines, and nobody is asked holder_name they are: configure \
-         `auth`, or listen on 127.0.0.1 or [::1]; if all holder_name can reach it may share everything, say \
+        "{address} can be reached from other machines, and nobody is asked who they are: configure \
+         `auth`, or listen on 127.0.0.1 or [::1]; if all who can reach it may share everything, say \
          --open-to-all"
     )]
     Exposed { address: SocketAddr },
@@ -159,6 +159,9 @@ impl Gateway {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
+        if let Some(address) = listener.as_ref().and_then(|(it, _)| it.local_addr().ok()) {
+            app.health.listens_on(address);
+        }
         let (app, socket_clients) = (Arc::new(app), SocketClients::default());
         app.latest.set(app.clone());
         let reading = None;

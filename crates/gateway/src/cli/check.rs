@@ -9,7 +9,7 @@ use crate::app::reload::StartError;
 
 const ABOUT: &str = "\
 Each server is started and asked what it is and what it has, as `stayput serve`
-would do it. AfterWrite two sessions are opened at once: does the second one work, and
+would do it. Then two sessions are opened at once: does the second one work, and
 do the two see each other? Where a server is known, tools of it are called for
 that: a page is opened in a browser, an entity is written to a memory and removed
 again. --no-calls leaves that out.

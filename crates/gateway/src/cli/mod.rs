@@ -17,7 +17,10 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use self::{
     check::Check,
-    operate::{CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, ToolsArgs},
+    operate::{
+        CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, StatusArgs, StopArgs,
+        ToolsArgs,
+    },
     stdio::Stdio,
 };
 #[cfg(test)]
@@ -40,6 +43,7 @@ Examples:
   stayput serve --store memory:            forget all sessions at the end
   stayput check                            does every server start, and are its sessions apart?
   stayput stdio -- npx -y @playwright/mcp  in an IDE, in place of the command of a server
+  stayput status                           what runs here, and how its servers are
   stayput sessions                         who uses what in the gateway that runs
   stayput tools notes                      what can be called there
   stayput call notes note_add text='milk'  one call through it
@@ -68,6 +72,10 @@ pub(crate) enum Command {
     Check(Check),
     /// Print the JSON Schema of the configuration, for editors and CI
     Schema,
+    /// Show the process that holds the sessions here, its servers and its sessions
+    Status(StatusArgs),
+    /// End the background process of `stayput stdio`
+    Stop(StopArgs),
     /// See and end the sessions of a running gateway
     Sessions(SessionsArgs),
     /// Make one call through a running gateway

@@ -1,4 +1,4 @@
-//! Command line of `stayput sessions` and `stayput call`.
+//! Command line of the commands for a running gateway: `sessions`, `status`, `stop`, `call`, `tools`.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,19 @@ use super::{StoreUrl, stdio};
 
 const SESSIONS: &str = "\
 Examples:
-  stayput sessions                         all live sessions of the gateway that runs here
+  stayput sessions                         the sessions that the gateway here holds
+  stayput sessions --watch                 the same, again and again
   stayput sessions ls --owner ann --state busy
-  stayput sessions show 0192f0c0-…         one of them, with its processes and its last error
-  stayput sessions end 0192f0c0-…          its processes end, and its calls fail at once
+  stayput sessions show 0192f0c0-7         one of them, with its processes and its last error
+  stayput sessions end 0192f0c0-7          its processes end, and its calls fail at once
   stayput sessions end --owner ann         all of one owner
   stayput sessions ls --json | jq -r '.[].id'
   stayput sessions --url https://mcp.example.com --token-file token
+
+For an id its first characters are enough, if no other id begins with them.
+A session is busy while a call runs, connected while a client is there that
+makes none, and else idle. One that is away lives in the store, and this
+gateway does not hold it: --all lists it, too.
 
 The gateway is found by its store: that of the configuration in the current
 folder, of --config or --store. With --url it is asked over HTTP, and the
@@ -61,6 +67,8 @@ pub(crate) struct SessionsArgs {
     #[command(subcommand)]
     pub(crate) what: Option<SessionsCommand>,
     #[command(flatten)]
+    pub(crate) filter: Filter,
+    #[command(flatten)]
     pub(crate) at: GatewayArgs,
 }
 
@@ -70,7 +78,7 @@ pub(crate) enum SessionsCommand {
     Ls(Filter),
     /// Show one session, live or over
     Show {
-        /// The id of the session
+        /// The id of the session, or its first characters
         id: String,
     },
     /// End sessions, with all their processes
@@ -78,7 +86,7 @@ pub(crate) enum SessionsCommand {
 }
 
 /// Which sessions.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct Filter {
     /// Only those of this owner
     #[arg(long, value_name = "OWNER")]
@@ -86,16 +94,22 @@ pub(crate) struct Filter {
     /// Only those that have to do with this server
     #[arg(long, value_name = "NAME")]
     pub(crate) server: Option<String>,
-    /// Only those in this state: busy, idle, or away (not held by this gateway)
-    #[arg(long, value_name = "STATE", value_parser = ["busy", "idle", "away"])]
+    /// Only those in this state: busy, connected, idle, or away (not held by this gateway)
+    #[arg(long, value_name = "STATE", value_parser = ["busy", "connected", "idle", "away"])]
     pub(crate) state: Option<String>,
+    /// Also those that are away
+    #[arg(long, conflicts_with = "state")]
+    pub(crate) all: bool,
+    /// List them again every two seconds, until Ctrl-C
+    #[arg(long, short)]
+    pub(crate) watch: bool,
 }
 
 /// Which sessions are ended.
 #[derive(Debug, Args)]
 #[group(id = "which", required = true, multiple = true)]
 pub(crate) struct End {
-    /// The ids of sessions
+    /// The ids of sessions, or their first characters
     #[arg(value_name = "ID", conflicts_with_all = ["all", "owner", "server"])]
     pub(crate) ids: Vec<String>,
     /// All of them
@@ -140,4 +154,56 @@ pub(crate) struct ToolsArgs {
     pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) at: GatewayArgs,
+}
+
+const STATUS: &str = "\
+Examples:
+  stayput status               the process that holds the sessions here, its servers and sessions
+  stayput status --json | jq .process.role
+
+The exit code is 1 if no process holds the sessions, or if it is not ready.";
+
+/// Arguments of `stayput status`.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) at: GatewayArgs,
+}
+
+const STOP: &str = "\
+Examples:
+  stayput stop                 says which sessions lose their state, and asks
+  stayput stop --yes           does not ask
+
+`stayput stdio`, which editors start, leaves its sessions to a process in the
+background. This ends that process. Sessions on servers that are processes
+lose their state, and their next call says so; sessions on HTTP servers go on
+with the next process. A window that is still open starts a new one with its
+next request, unless a `stayput serve` is there by then.";
+
+/// Arguments of `stayput stop`.
+#[derive(Debug, Args)]
+#[command(after_help = STOP)]
+pub(crate) struct StopArgs {
+    /// The configuration of the process [default: stayput.json, .mcp.json or mcp.json in the current folder]
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The store of the process: sqlite:PATH, memory:, postgres://… or redis://…
+    #[arg(long, value_name = "URL")]
+    store: Option<StoreUrl>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// JSON for programs, instead of lines for people
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl StopArgs {
+    /// Returns the same process as the arguments of other commands name it.
+    pub(crate) fn at(&self) -> GatewayArgs {
+        let (config, store) = (self.config.clone(), self.store.clone());
+        GatewayArgs { config, store, url: None, token_file: None, json: self.json }
+    }
 }

@@ -15,7 +15,10 @@ use stayput_core::{ActiveSession, EventIds, Owner, Topic};
 use stayput_wire::sse;
 use tokio::sync::Notify;
 
-use crate::reply::{AfterWrite, EventBody};
+use crate::{
+    observe::session_stats::ConnectedSession,
+    reply::{AfterWrite, EventBody},
+};
 
 /// Largest number of bytes that are kept of one stream. A client that reads stays far below it.
 const MAX_BUFFERED_BYTES: usize = 4 << 20;
@@ -53,7 +56,7 @@ struct State {
     reader: u64,
     reading: bool,
     /// Keeps this session from going idle while a reader exists.
-    kept: Option<ActiveSession>,
+    kept: Option<ConnectedSession>,
     waker: Option<Waker>,
     /// The stream is read once: a message is dropped after it was read, and never before.
     once: bool,
@@ -235,6 +238,7 @@ impl EventStream {
     pub(crate) fn keep(&self, session: ActiveSession) {
         let mut state = self.state();
         let kept = state.kept.is_some() && state.reading;
+        let session = ConnectedSession::from(session);
         let before = if kept { state.kept.replace(session) } else { Some(session) };
         drop(state);
         drop(before);
@@ -320,7 +324,8 @@ impl EventFormat {
 impl StreamReader {
     /// Keeps a session in use while the reader exists.
     pub(crate) fn keeping(self, session: Option<ActiveSession>) -> Self {
-        let before = std::mem::replace(&mut self.stream.state().kept, session);
+        let before =
+            std::mem::replace(&mut self.stream.state().kept, session.map(ConnectedSession::from));
         drop(before);
         self
     }

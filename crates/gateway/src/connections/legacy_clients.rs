@@ -9,12 +9,13 @@ use std::{
     },
 };
 
-use stayput_core::{ActiveSession, Handle, HandleHash};
+use stayput_core::{Handle, HandleHash};
 
 use crate::{
     auth::Principal,
     config::target::Target,
     connections::{connection::ConnectionGuard, event_stream::EventStream},
+    observe::session_stats::ConnectedSession,
 };
 
 /// Connected clients, by the hash of their secret.
@@ -72,7 +73,7 @@ pub(crate) enum Progress {
         name: Handle,
         connection: ConnectionGuard,
         /// Keeps the session from going idle while the stream is open.
-        kept: Option<ActiveSession>,
+        kept: Option<ConnectedSession>,
     },
     HungUp,
 }

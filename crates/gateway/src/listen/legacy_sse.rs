@@ -27,6 +27,7 @@ use crate::{
         router::{BodyKind, Step, method_not_allowed, path_not_found, server},
     },
     messages::notifications::handle_message,
+    observe::session_stats::ConnectedSession,
     reply::{self, Reply, accept::accepts},
     route::{self, admission::admit, initialize},
     state::AppState,
@@ -301,6 +302,7 @@ impl LegacyClient {
             if matches!(*progress, Progress::HungUp) {
                 Some(name)
             } else {
+                let kept = kept.map(ConnectedSession::from);
                 *progress = Progress::Connected { name, connection, kept };
                 None
             }

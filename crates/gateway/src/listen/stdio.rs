@@ -29,6 +29,7 @@ use crate::{
     },
     identify::RequestContext,
     messages::notifications::handle_message,
+    observe::session_stats::ConnectedSession,
     reply::{self, MessageBody as _},
     route::{
         self,
@@ -68,7 +69,7 @@ struct State {
     /// The connection was made by `initialize`, not by a request that came without one.
     initialize: bool,
     /// Keeps the session from going idle while the client is connected.
-    kept: Option<ActiveSession>,
+    kept: Option<ConnectedSession>,
     /// Tasks that answer requests of this client.
     tasks: JoinSet<()>,
 }
@@ -284,7 +285,7 @@ impl StdioConversation {
             return;
         }
         let kept = self.app().sessions.find_by_id(&self.principal.owner, session).await.ok();
-        let before = std::mem::replace(&mut self.state().kept, kept);
+        let before = std::mem::replace(&mut self.state().kept, kept.map(ConnectedSession::from));
         drop(before);
     }
 

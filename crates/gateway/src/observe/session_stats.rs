@@ -1,12 +1,15 @@
 //! Statistics of a session, for the operator.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ops::Deref,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use smallvec::SmallVec;
-use stayput_core::{Clock as _, Session, SystemClock, Timestamp};
+use stayput_core::{ActiveSession, Clock as _, Session, SystemClock, Timestamp};
 
 use crate::observe::session_extension::SessionExtension;
 
@@ -24,8 +27,39 @@ pub(crate) struct SessionStats {
     calls: AtomicU64,
     last: Mutex<LastCall>,
     failures: AtomicU64,
+    /// Clients that are connected to the session: each keeps it in use, also between its calls.
+    connected: AtomicU64,
     /// Boxed, because most sessions have none.
     failure: Mutex<Option<Box<Failure>>>,
+}
+
+/// Session that is kept in use by a connected client, not by a call.
+#[derive(Debug)]
+pub(crate) struct ConnectedSession(ActiveSession);
+
+impl From<ActiveSession> for ConnectedSession {
+    fn from(session: ActiveSession) -> Self {
+        if let Some(stats) = SessionStats::of(&session) {
+            stats.connected.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(session)
+    }
+}
+
+impl Deref for ConnectedSession {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl Drop for ConnectedSession {
+    fn drop(&mut self) {
+        if let Some(stats) = SessionStats::of(self) {
+            stats.connected.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Last call.
@@ -82,6 +116,11 @@ impl SessionStats {
         let stderr = tail(stderr).to_owned();
         let failure = Failure { at: SystemClock.now(), server, message, stderr };
         *lock(&self.failure) = Some(Box::new(failure));
+    }
+
+    /// Whether a call uses the session. Connected clients do not count.
+    pub(crate) fn is_busy(&self, session: &Session) -> bool {
+        session.users() > self.connected.load(Ordering::Relaxed)
     }
 
     /// Returns the number of calls that were sent or attempted.

@@ -1,16 +1,21 @@
 //! Health of the gateway.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use stayput_core::{Clock as _, Outage, SystemClock, Timestamp};
 
-/// State behind `/readyz`.
+/// State behind `/readyz` and `/admin/status`.
 #[derive(Debug)]
 pub(crate) struct Health {
     since: Timestamp,
+    /// Address of the HTTP listener. Empty in the background process of `stayput stdio`.
+    address: OnceLock<SocketAddr>,
     stopping: AtomicBool,
     without_store: AtomicBool,
     /// Known reason why the store cannot be used.
@@ -21,6 +26,7 @@ impl Default for Health {
     fn default() -> Self {
         Self {
             since: SystemClock.now(),
+            address: OnceLock::new(),
             stopping: AtomicBool::default(),
             without_store: AtomicBool::default(),
             outage: Mutex::default(),
@@ -32,6 +38,16 @@ impl Health {
     /// Returns the time at which the gateway started.
     pub(crate) fn since(&self) -> Timestamp {
         self.since
+    }
+
+    /// Records the address of the HTTP listener.
+    pub(crate) fn listens_on(&self, address: SocketAddr) {
+        let _ = self.address.set(address);
+    }
+
+    /// Returns the address of the HTTP listener, if there is one.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address.get().copied()
     }
 
     /// Marks the gateway as stopping: calls in flight go on, new ones are refused.

@@ -34,7 +34,7 @@ impl Spoken {
     }
 
     /// Returns the error text of a command that failed.
-    fn bad(self) -> String {
+    pub(crate) fn bad(self) -> String {
         assert_eq!(self.code, 1, "{self:?}");
         self.error
     }

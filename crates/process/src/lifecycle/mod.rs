@@ -226,7 +226,7 @@ impl Lifecycle {
         self.finish(how, reaped);
     }
 
-    /// Resident memory of the child's whole tree. Reads `/proc`, so it takes a moment.
+    /// Proportional memory (PSS) of the child's whole tree. Reads `/proc`, so it takes a moment.
     pub(crate) fn memory(&self) -> Option<u64> {
         let leader = *self.leader.get()?;
         if self.ended().is_some() || !leader.lives() {
@@ -241,7 +241,7 @@ impl Lifecycle {
         let mut all: Vec<ProcessRef> = roots.iter().copied().chain(below).collect();
         all.sort_unstable_by_key(|process| process.pid);
         all.dedup_by_key(|process| process.pid);
-        Some(all.iter().filter_map(|process| procfs::resident(process.pid)).sum())
+        Some(all.iter().filter_map(|process| procfs::memory(process.pid)).sum())
     }
 
     fn finish(&self, how: EndedBy, reaped: ReapResult) {

@@ -20,8 +20,41 @@ pub(super) struct Ledger<W> {
     accounts: HashMap<PermitOwner, OwnerAccount<W>>,
     /// Payers with waiting requests, in the order in which they are served.
     turns: VecDeque<PermitOwner>,
-    memory: u64,
+    memory: MemoryEstimate,
     tickets: u64,
+}
+
+/// Memory of a process of which no sample exists, until the first sample: that of a small server in Node or Python.
+const ASSUMED_PROCESS_BYTES: u64 = 32 << 20;
+
+/// Memory of all processes: the last sample, and an estimate for the processes that were started since.
+struct MemoryEstimate {
+    sampled: u64,
+    /// Average of a process in the last sample that had one.
+    each: u64,
+    /// Processes that the sample does not include.
+    started: usize,
+}
+
+impl Default for MemoryEstimate {
+    fn default() -> Self {
+        Self { sampled: 0, each: ASSUMED_PROCESS_BYTES, started: 0 }
+    }
+}
+
+impl MemoryEstimate {
+    /// Returns the estimate for this number of processes. Those that ended since may be among the new ones.
+    fn bytes(&self, processes: usize) -> u64 {
+        let started = u64::try_from(self.started.min(processes)).unwrap_or(u64::MAX);
+        self.sampled.saturating_add(self.each.saturating_mul(started))
+    }
+
+    fn sample(&mut self, memory: u64, sampled: usize, all: usize) {
+        self.sampled = memory;
+        self.started = all.saturating_sub(sampled);
+        let count = u64::try_from(sampled).unwrap_or(u64::MAX);
+        self.each = memory.checked_div(count).unwrap_or(self.each);
+    }
 }
 
 /// Permits and waiting requests of one payer.
@@ -100,7 +133,14 @@ pub(super) struct Grant<W> {
 impl<W> Ledger<W> {
     pub(super) fn new(limits: Limits) -> Self {
         let (accounts, turns) = (HashMap::new(), VecDeque::new());
-        Self { limits, total: PermitCounts::default(), accounts, turns, memory: 0, tickets: 0 }
+        Self {
+            limits,
+            total: PermitCounts::default(),
+            accounts,
+            turns,
+            memory: MemoryEstimate::default(),
+            tickets: 0,
+        }
     }
 
     pub(super) fn limits(&self) -> &Limits {
@@ -131,13 +171,14 @@ impl<W> Ledger<W> {
             return Some(Obstacle::Links(limits.links));
         }
         // Without any process the measurement is outdated and would never be renewed.
-        let over = limits.memory.filter(|limit| self.memory > *limit);
+        let over = limits.memory.filter(|limit| self.memory.bytes(all.processes) > *limit);
         let gated = process && !swap && all.processes > 0;
         over.filter(|_| gated).map(Obstacle::Memory)
     }
 
     /// Takes a free permit.
     pub(super) fn take(&mut self, payer: &PermitOwner, cost: Cost) {
+        self.memory.started += usize::from(cost.process);
         self.change(payer, |tally| tally.taken.add(cost));
     }
 
@@ -300,8 +341,9 @@ impl<W> Ledger<W> {
         self.serve(false)
     }
 
-    pub(super) fn measured(&mut self, memory: u64) -> Vec<Grant<W>> {
-        self.memory = memory;
+    /// Stores a sample: the memory of so many processes. Those that it leaves out are estimated.
+    pub(super) fn measured(&mut self, memory: u64, processes: usize) -> Vec<Grant<W>> {
+        self.memory.sample(memory, processes, self.total.taken.processes);
         self.serve(false)
     }
 

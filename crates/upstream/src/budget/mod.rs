@@ -127,11 +127,11 @@ impl Budget {
         self.0.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Sets the current memory of all children, in bytes. Above [`Limits::memory`] a process is admitted only
-    /// after another one has ended.
-    pub fn set_memory(&self, used: u64) {
+    /// Sets the memory, in bytes, of so many children. Children that are started later count with the average until
+    /// the next sample. Above [`Limits::memory`] a process is admitted only after another one has ended.
+    pub fn set_memory(&self, used: u64, processes: usize) {
         let mut ledger = self.0.lock();
-        let grants = ledger.measured(used);
+        let grants = ledger.measured(used, processes);
         self.0.hand_out(ledger, grants);
     }
 

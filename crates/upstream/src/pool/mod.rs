@@ -413,9 +413,9 @@ impl Links {
     async fn measure(&self) {
         let links: Vec<Link> =
             self.0.table.all().iter().filter_map(|entry| Some(entry.live()?.0)).collect();
-        let sum = move || links.iter().filter_map(|link| link.memory()).sum();
-        let Ok(used) = tokio::task::spawn_blocking(sum).await else { return };
-        self.0.opener.budget.set_memory(used);
+        let measure = move || links.iter().filter_map(Link::memory).collect::<Vec<u64>>();
+        let Ok(used) = tokio::task::spawn_blocking(measure).await else { return };
+        self.0.opener.budget.set_memory(used.iter().sum(), used.len());
     }
 }
 

@@ -126,7 +126,8 @@ impl World<'_> {
             }
             Step::Memory(used) => {
                 self.memory = used;
-                self.budget.set_memory(used);
+                // No process is in the sample, so the estimate for a new process stays at 0.
+                self.budget.set_memory(used, 0);
             }
         }
     }
@@ -191,6 +192,8 @@ fn run(steps: &[Step]) {
     let runtime = runtime.unwrap();
     let _inside = runtime.enter();
     let (budget, resting) = (Budget::new(LIMITS), BackingOff::default());
+    // New processes count as 0, so the model needs the samples only.
+    budget.set_memory(0, 1);
     let owners = ["ann", "bob", "carl"].map(owner);
     let mut support = World {
         budget: &budget,
@@ -284,6 +287,7 @@ fn turns(arrivals: &[(usize, usize)], ends: &[usize]) {
     let _inside = runtime.enter();
     let per_owner = PerOwner { processes: 2, links: 4 };
     let budget = Budget::new(Limits { processes: 3, per_owner, ..LIMITS });
+    budget.set_memory(0, 1);
     let (resting, owners) = (BackingOff::default(), ["ann", "bob", "carl"].map(owner));
     let (budget, resting, owners) = (&budget, &resting, &owners);
     let mut support =

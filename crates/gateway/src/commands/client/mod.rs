@@ -1,8 +1,12 @@
-//! Client of a running gateway, for `stayput sessions` and `stayput call`: over its Unix socket or over HTTP.
+//! Client of a running gateway, for `stayput sessions`, `status`, `stop`, `tools` and `call`: over its Unix socket or
+//! over HTTP.
 
 pub(crate) mod call;
 mod mcp;
 pub(crate) mod sessions;
+pub(crate) mod status;
+pub(crate) mod stop;
+pub(crate) mod take_over;
 pub(crate) mod tools;
 
 use std::{
@@ -233,7 +237,13 @@ impl fmt::Debug for GatewayAddress {
 
 /// Writes to the standard output. A write error is ignored: the reader has closed the pipe.
 pub(crate) fn say(text: &str) {
+    let _ = write(text);
+}
+
+/// Writes a line to the standard output.
+fn write(text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     let mut output = std::io::stdout().lock();
-    let _ = writeln!(output, "{text}").and_then(|()| output.flush());
+    writeln!(output, "{text}")?;
+    output.flush()
 }

@@ -1,16 +1,16 @@
 //! `stayput sessions`.
 
-use std::time::Duration;
+use std::{io::IsTerminal as _, time::Duration};
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{GatewayAddress, RemoteError, say};
+use super::{GatewayAddress, RemoteError, say, write};
 use crate::commands::terminal::{colours, memory, plain, span, strong, table};
 use crate::{
     admin::encoded,
-    cli::{End, Filter, SessionsCommand},
+    cli::{End, Filter, SessionsArgs, SessionsCommand},
 };
 
 /// Timeout of a request.
@@ -18,6 +18,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of sessions per request.
 const PAGE_SIZE: usize = 200;
+
+/// Interval of `--watch`.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Escape sequence that clears the screen and moves the cursor to its first line.
+const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[2J";
+
+/// Number of characters of a whole id.
+const ID_LENGTH: usize = 36;
 
 const HEADINGS: [&str; 11] = [
     "ID",
@@ -37,16 +46,16 @@ const HEADINGS: [&str; 11] = [
 ///
 /// # Errors
 /// [`RemoteError`] is a sentence for the user.
-pub(crate) async fn run(
-    way: &GatewayAddress,
-    what: Option<SessionsCommand>,
-    json: bool,
-) -> Result<(), RemoteError> {
-    match what.unwrap_or_else(|| SessionsCommand::Ls(Filter::default())) {
-        SessionsCommand::Ls(filter) => {
-            let sessions = all(way, &filter, true).await?;
-            say(&if json { Value::from(sessions).to_string() } else { listed(&sessions) });
-        }
+pub(crate) async fn run(way: &GatewayAddress, args: SessionsArgs) -> Result<(), RemoteError> {
+    let (json, filter) = (args.at.json, args.filter);
+    if args.what.is_some() && filter != Filter::default() {
+        let sentence =
+            "write the options that choose sessions behind the subcommand: `stayput sessions ls …`";
+        return Err(RemoteError::Wrong(sentence.to_owned()));
+    }
+    match args.what.unwrap_or(SessionsCommand::Ls(filter)) {
+        SessionsCommand::Ls(filter) if filter.watch => return watch(way, &filter, json).await,
+        SessionsCommand::Ls(filter) => say(&list(way, &filter, json).await?),
         SessionsCommand::Show { id } => {
             let path = format!("/admin/sessions/{}", encoded(&id));
             let session = ask(way, Method::GET, &path).await?.json()?;
@@ -57,7 +66,43 @@ pub(crate) async fn run(
     Ok(())
 }
 
-async fn ask(
+/// Formats the sessions that match the filter.
+async fn list(way: &GatewayAddress, filter: &Filter, json: bool) -> Result<String, RemoteError> {
+    let mut sessions = all(way, filter, true).await?;
+    let found = sessions.len();
+    if !filter.all && filter.state.is_none() {
+        sessions.retain(|it| it["state"] != "away");
+    }
+    let away = found - sessions.len();
+    if json {
+        return Ok(Value::from(sessions).to_string());
+    }
+    let mut text = listed(&sessions);
+    if away > 0 {
+        let are = if away == 1 { "is" } else { "are" };
+        text += &format!(
+            "\n{away} more {are} away, which means in the store only: --all lists them, too"
+        );
+    }
+    Ok(text)
+}
+
+/// Lists the sessions again and again, until the gateway is gone or the program is ended.
+async fn watch(way: &GatewayAddress, filter: &Filter, json: bool) -> Result<(), RemoteError> {
+    let clears = !json && std::io::stdout().is_terminal();
+    let mut every = tokio::time::interval(WATCH_INTERVAL);
+    loop {
+        every.tick().await;
+        let text = list(way, filter, json).await?;
+        let written = if clears { write(&format!("{CLEAR_SCREEN}{text}")) } else { write(&text) };
+        // The reader of the output is gone.
+        if written.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+pub(super) async fn ask(
     way: &GatewayAddress,
     method: Method,
     path: &str,
@@ -66,7 +111,7 @@ async fn ask(
 }
 
 /// Returns all sessions that match the filter, page by page.
-async fn all(
+pub(super) async fn all(
     way: &GatewayAddress,
     filter: &Filter,
     memory: bool,
@@ -94,7 +139,7 @@ async fn all(
 
 async fn end_all(way: &GatewayAddress, end: End, json: bool) -> Result<(), RemoteError> {
     let ids = if end.ids.is_empty() {
-        let filter = Filter { owner: end.owner, server: end.server, state: None };
+        let filter = Filter { owner: end.owner, server: end.server, ..Filter::default() };
         let found = all(way, &filter, false).await?;
         found.iter().map(|it| it["id"].as_str().unwrap_or_default().to_owned()).collect()
     } else {
@@ -102,15 +147,15 @@ async fn end_all(way: &GatewayAddress, end: End, json: bool) -> Result<(), Remot
     };
     let (mut ended, mut failed) = (Vec::new(), Vec::new());
     for id in ids {
-        let path = format!("/admin/sessions/{}", encoded(&id));
-        match ask(way, Method::DELETE, &path).await?.good() {
-            Ok(_) => {
+        match end_one(way, &id).await {
+            Ok(id) => {
                 if !json {
                     say(&format!("ended {id}"));
                 }
                 ended.push(id);
             }
-            Err(error) => failed.push(format!("{id}: {error}")),
+            Err(RemoteError::Refused(sentence)) => failed.push(format!("{id}: {sentence}")),
+            Err(error) => return Err(error),
         }
     }
     if json {
@@ -121,7 +166,18 @@ async fn end_all(way: &GatewayAddress, end: End, json: bool) -> Result<(), Remot
     if failed.is_empty() { Ok(()) } else { Err(RemoteError::Refused(failed.join("; "))) }
 }
 
-fn text(value: &Value) -> String {
+/// Ends a session by its id, or by the first characters of it. Returns the id.
+async fn end_one(way: &GatewayAddress, id: &str) -> Result<String, RemoteError> {
+    let path = |id: &str| format!("/admin/sessions/{}", encoded(id));
+    let id = match id.len() {
+        ID_LENGTH => id.to_owned(),
+        _ => text(&ask(way, Method::GET, &path(id)).await?.json()?["id"]),
+    };
+    ask(way, Method::DELETE, &path(&id)).await?.good()?;
+    Ok(id)
+}
+
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => plain(text).replace('\n', " "),

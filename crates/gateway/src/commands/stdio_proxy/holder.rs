@@ -7,6 +7,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::unix::{OwnedReadHalf, OwnedWriteHalf},
+    sync::watch,
     time::Instant,
 };
 
@@ -29,6 +30,9 @@ const RESTART: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Interval of the search for a holder while the client has no request for one.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Maximum size of the daemon's log.
 const LOG_LIMIT: u64 = 1 << 20;
@@ -64,6 +68,9 @@ pub(super) struct HolderAddress {
     pub(super) hello: HandshakeRequest,
     /// Whether the previous holder is likely to restart.
     pub(super) lasting: bool,
+    /// Whether the client has a request for a holder. Until then none is started, so that `stayput stop` lasts, and
+    /// `stayput serve` can take its place.
+    pub(super) wanted: watch::Sender<bool>,
 }
 
 impl HolderAddress {
@@ -73,10 +80,17 @@ impl HolderAddress {
 
     /// Connects to the holder, or starts one.
     pub(super) async fn reach(&self) -> Result<Holder, ReachError> {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         while begun.elapsed() < REACH_TIMEOUT {
             if let Some(holder) = self.found().await? {
                 return Ok(holder);
+            }
+            if !*self.wanted.borrow() {
+                let mut wanted = self.wanted.subscribe();
+                let waiting = wanted.wait_for(|wanted| *wanted);
+                let _ = tokio::time::timeout(IDLE_POLL_INTERVAL, waiting).await;
+                begun = Instant::now();
+                continue;
             }
             if self.lasting && begun.elapsed() < RESTART {
                 tokio::time::sleep(5 * POLL_INTERVAL).await;
@@ -128,7 +142,8 @@ impl HolderAddress {
     async fn started(&self, until: Instant) -> Result<Option<Holder>, ReachError> {
         let failed = |error| self.failed(error);
         instance_lock::prepare(&self.data).map_err(failed)?;
-        let lock = instance_lock::lockable(&self.data.join("starting")).map_err(failed)?;
+        let lock =
+            instance_lock::lockable(&self.data.join(instance_lock::STARTING)).map_err(failed)?;
         loop {
             match lock.try_lock() {
                 Ok(()) => break,

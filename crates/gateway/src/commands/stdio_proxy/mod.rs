@@ -15,6 +15,7 @@ use stayput_wire::LineTooLong;
 use tokio::{
     io::{AsyncWriteExt as _, Stdin, Stdout},
     net::unix::{OwnedReadHalf, OwnedWriteHalf},
+    sync::watch,
     time::Instant,
 };
 
@@ -87,7 +88,12 @@ pub(crate) async fn run(
         server,
         session: key.map(|key| key.value().to_owned()),
     };
-    let way = HolderAddress { data: instance_lock::folder(&config.store)?, hello, lasting: false };
+    let way = HolderAddress {
+        data: instance_lock::folder(&config.store)?,
+        hello,
+        lasting: false,
+        wanted: watch::Sender::new(true),
+    };
     let mut signals = Signals::new()?;
     let mut proxy = StdioProxy {
         client: Lines::new(tokio::io::stdin()),
@@ -121,6 +127,7 @@ impl StdioProxy {
             }
             tracing::warn!("the process that holds the sessions is gone; looking for the next one");
             way.hello.again = true;
+            way.wanted.send_replace(self.waiting.is_some());
             if self.tell_losses().await.is_err() {
                 return Ok(());
             }
@@ -135,7 +142,10 @@ impl StdioProxy {
             tokio::select! {
                 reached = &mut reaching => return reached.map(Some),
                 line = self.client.next(), if self.waiting.is_none() => match line {
-                    Some(line) => self.waiting = Some(line),
+                    Some(line) => {
+                        self.waiting = Some(line);
+                        way.wanted.send_replace(true);
+                    }
                     None => return Ok(None),
                 },
             }

@@ -1,0 +1,132 @@
+//! `stayput stop`, and `stayput serve` on a store that the background process of `stayput stdio` holds.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+use stayput_testkit::mcp::TestServer;
+
+use crate::{
+    kit::{Home, Window, servers},
+    support::{gone, mark, until},
+};
+
+/// Runs a command of `stayput` for this user.
+async fn run(home: &Home, arguments: &[&str]) -> Output {
+    home.command().args(arguments).stdin(std::process::Stdio::null()).output().await.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Starts a window in front of an HTTP server.
+fn remote(home: &Home, server: &TestServer, name: &str) -> Window {
+    let entry = json!({ "mcpServers": { "remote": { "url": server.url() } } });
+    std::fs::write(home.0.path().join("remote.json"), entry.to_string()).unwrap();
+    home.window(&["--config", "remote.json", "--session", name])
+}
+
+/// `stop` names the sessions that lose their state, and needs `--yes` without a terminal. A window starts the next
+/// process with its next request, not before.
+#[tokio::test]
+async fn stop_ends_the_background_process_and_says_what_is_lost() {
+    let (home, mark) = (Home::new(), mark("stop"));
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let mut window = home.in_front(&mark, &["--session", "work"]);
+    let mut other = remote(&home, &server, "far");
+    for window in [&mut window, &mut other] {
+        window.greet().await;
+        assert_eq!(window.count().await, "1");
+    }
+    let status = text(&run(&home, &["status"]).await.stdout);
+    assert!(status.contains("background process of `stayput stdio`, process "), "{status}");
+    assert!(status.contains("sessions    2: 2 connected"), "{status}");
+    let asked = run(&home, &["stop"]).await;
+    let (said, errors) = (text(&asked.stdout), text(&asked.stderr));
+    assert_eq!(asked.status.code(), Some(1), "{said}{errors}");
+    assert!(said.contains("name:work: ") && !said.contains("name:far"), "{said}");
+    assert!(said.contains("1 other sessions go on"), "{said}");
+    assert!(errors.contains("say --yes"), "{errors}");
+    assert_eq!((home.daemons().len(), servers(&mark)), (1, 1));
+    let stopped = run(&home, &["stop", "--yes", "--json"]).await;
+    let stopped: Value = serde_json::from_slice(&stopped.stdout).unwrap();
+    let count = |name: &str| stopped[name].as_array().unwrap().len();
+    assert_eq!((count("ended"), count("kept")), (1, 1), "{stopped}");
+    until("end of the server", || servers(&mark) == 0).await;
+    home.deserted().await;
+    let again = run(&home, &["stop"]).await;
+    assert!(again.status.success(), "{again:?}");
+    assert!(text(&again.stdout).contains("nothing to stop"), "{again:?}");
+    // The loss is told, and the session on the HTTP server goes on.
+    let lost = window.call("count", json!({})).await;
+    assert_eq!(lost["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{lost}");
+    assert_eq!(other.count().await, "2");
+    assert_eq!(home.daemons().len(), 1);
+    for window in [window, other] {
+        assert!(window.close().await.success());
+    }
+    run(&home, &["stop", "--yes"]).await;
+    gone(&mark).await;
+    home.deserted().await;
+}
+
+/// Arguments of `stayput serve` on the store of a user.
+fn serve(home: &Home) -> tokio::process::Command {
+    let mut command = home.command();
+    let config = json!({ "mcpServers": { "notes": {
+        "command": env!("CARGO_BIN_EXE_stayput"), "args": ["demo-server"]
+    } } });
+    std::fs::write(home.0.path().join("serve.json"), config.to_string()).unwrap();
+    command.args(["serve", "--config", "serve.json", "--listen", "127.0.0.1:0"]);
+    command.kill_on_drop(true);
+    command
+}
+
+/// `serve` says that the store is held by the background process of an editor, and which sessions `stop` would end.
+#[tokio::test]
+async fn serve_names_the_sessions_of_an_editor_that_it_would_end() {
+    let (home, mark) = (Home::new(), mark("serve-locked"));
+    let mut window = home.in_front(&mark, &["--session", "work"]);
+    window.greet().await;
+    assert_eq!(window.count().await, "1");
+    let refused = serve(&home).output().await.unwrap();
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    for part in ["background process of `stayput stdio` (process ", "`stayput stop`", "name:work: "]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(window.count().await, "2", "nothing was ended");
+    let ended = window.call("session_end", json!({})).await;
+    assert_eq!(ended["result"]["structuredContent"]["ended"], true, "{ended}");
+    assert!(window.close().await.success());
+    run(&home, &["stop", "--yes"]).await;
+    gone(&mark).await;
+    home.deserted().await;
+}
+
+/// Sessions on HTTP servers are handed over to `serve`, and their windows join it.
+#[tokio::test]
+async fn serve_takes_over_the_sessions_on_http_servers() {
+    let home = Home::new();
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let mut window = remote(&home, &server, "far");
+    window.greet().await;
+    assert_eq!(window.count().await, "1");
+    let log = home.0.path().join("serve.log");
+    let mut gateway = serve(&home).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let logged = || std::fs::read_to_string(&log).unwrap();
+    until("gateway", || logged().contains("stayput listens on")).await;
+    assert!(logged().contains("1 sessions go on here"), "{}", logged());
+    assert_eq!(window.count().await, "2", "the session goes on");
+    let status: Value =
+        serde_json::from_slice(&run(&home, &["status", "--json"]).await.stdout).unwrap();
+    assert_eq!(status["process"]["role"], "serve", "{status}");
+    assert_eq!(status["process"]["pid"], gateway.id().unwrap());
+    assert!(home.daemons().is_empty());
+    let refused = run(&home, &["stop", "--yes"]).await;
+    assert!(text(&refused.stderr).contains("stop it where it was started"), "{refused:?}");
+    assert!(window.close().await.success());
+    crate::kit::kill(gateway.id().unwrap(), "-TERM");
+    assert!(gateway.wait().await.unwrap().success());
+}
