@@ -258,6 +258,28 @@ impl Hub {
         Ok(Run::new(&self.shared, run.map_err(|error| to_exception(&error))?))
     }
 
+    /// Creates the scope of a sub-agent with its own links to a server, or without access to it.
+    #[pyo3(signature = (around, server, denied))]
+    fn sub_agent(&self, around: ScopeArg<'_>, server: &str, denied: bool) -> PyResult<Scope> {
+        let hub = self.inner()?;
+        let make = || match denied {
+            true => ffi::denied_scope(&hub, server),
+            false => ffi::isolated_scope(&hub, server),
+        };
+        let made = Scope::within(around, make).flatten();
+        // The scope belongs to the hub of its session, which can be another one.
+        let shared = around.map_or(&self.shared, |around| around.get().shared());
+        Ok(Scope::new(shared, made.map_err(|error| to_exception(&error))?))
+    }
+
+    /// Names of the servers that the caller may use.
+    #[pyo3(signature = (around))]
+    fn allowed_servers(&self, around: ScopeArg<'_>) -> PyResult<Vec<String>> {
+        let hub = self.inner()?;
+        let found = Scope::within(around, || ffi::allowed_servers(&hub)).flatten();
+        found.map_err(|error| to_exception(&error))
+    }
+
     /// Calls a tool with JSON arguments. The options are a timeout in seconds, whether to repeat the call after a
     /// loss, and whether the caller wants notifications.
     fn call(

@@ -17,7 +17,8 @@ use crate::{
 /// Scope of a task.
 #[pyclass(frozen, module = "stayput._core")]
 pub(crate) struct Scope {
-    session: SessionId,
+    /// `None` for a sub-agent that was started outside any session.
+    session: Option<SessionId>,
     /// `None` after it was left.
     scope: Mutex<Option<ProcessLocal<ffi::Scope>>>,
     // Last field, so that it is dropped last: the others belong to this hub.
@@ -30,10 +31,17 @@ impl Scope {
         Self { session, scope: Mutex::new(Some(ProcessLocal::new(scope))), shared: shared.clone() }
     }
 
+    pub(crate) fn shared(&self) -> &Arc<SharedHub> {
+        &self.shared
+    }
+
     fn inner(&self) -> Result<ffi::Scope, Error> {
         match &*lock(&self.scope) {
             Some(scope) => scope.get().cloned(),
-            None => Err(Error::SessionEnded { session: self.session }),
+            None => Err(match self.session {
+                Some(session) => Error::SessionEnded { session },
+                None => Error::InvalidInput("the sub-agent of this task has ended".to_owned()),
+            }),
         }
     }
 
@@ -48,12 +56,6 @@ impl Scope {
     pub(crate) fn of(around: ScopeArg<'_>) -> Result<Option<ffi::Scope>, Error> {
         around.map(|scope| scope.get().inner()).transpose()
     }
-
-    /// Creates the scope of a sub-agent inside this one.
-    fn sub(&self, make: impl FnOnce() -> Option<ffi::Scope>) -> Result<Option<Self>, Error> {
-        let made = ffi::within(self.inner()?, make);
-        Ok(made.map(|scope| Self::new(&self.shared, scope)))
-    }
 }
 
 /// Scope of the caller, if there is one.
@@ -61,10 +63,10 @@ pub(crate) type ScopeArg<'a> = Option<&'a Bound<'a, Scope>>;
 
 #[pymethods]
 impl Scope {
-    /// Id of its session.
+    /// Whether it belongs to a session.
     #[getter]
-    fn session_id(&self) -> String {
-        self.session.to_string()
+    fn has_session(&self) -> bool {
+        self.session.is_some()
     }
 
     /// Id of its hub.
@@ -73,14 +75,12 @@ impl Scope {
         self.shared.id
     }
 
-    /// Creates the scope of a sub-agent with its own link to a server.
-    fn isolated(&self, server: &str) -> PyResult<Option<Self>> {
-        self.sub(|| ffi::isolated_scope(server)).map_err(|error| to_exception(&error))
-    }
-
-    /// Creates the scope of a sub-agent without access to a server.
-    fn denied(&self, server: &str) -> PyResult<Option<Self>> {
-        self.sub(|| ffi::denied_scope(server)).map_err(|error| to_exception(&error))
+    /// Creates the scope of work that is bound to this scope and is called in `around`: it has this session, and the
+    /// access rules of both.
+    #[pyo3(signature = (around))]
+    fn called_in(&self, around: ScopeArg<'_>) -> PyResult<Self> {
+        let made = self.inner().and_then(|own| Self::within(around, || ffi::bound_scope(&own)));
+        Ok(Self::new(&self.shared, made.map_err(|error| to_exception(&error))?))
     }
 
     /// Drops the scope, which ends its own links. Further use is an error.
@@ -127,7 +127,7 @@ impl Run {
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scope({})", self.session)
+        write!(f, "Scope({:?})", self.session)
     }
 }
 

@@ -257,9 +257,9 @@ def test_tools_of_a_scope_stay_in_it(kit: Kit) -> None:
                 async with hub.isolated("counter"):
                     own = by_name(await hub.langchain_tools())["count"]
                     assert await count_with(own) == 1
-                    assert await count_with(tool) == 3, "bound to the run"
+                    assert await count_with(tool) == 2, "in the session of the run, with the rules of the sub-agent"
                 async with hub.session("ann"):
-                    assert await count_with(tool) == 4
+                    assert await count_with(tool) == 3, "bound to the run"
             with pytest.raises(stayput.SessionEnded):
                 await count_with(tool)
 

@@ -26,7 +26,9 @@ use tokio::runtime::Handle;
 pub use crate::session::ListKind;
 use crate::{
     Error, Hub, Session,
-    session::{Access, RunRoot, SessionGuard, TaskScope, current_of_hub, sub_agent_scope},
+    session::{
+        Access, RunRoot, SessionGuard, TaskContext, TaskScope, current_of_hub, sub_agent_scope,
+    },
 };
 
 /// Run that was begun explicitly. Dropping it before [`Run::finish`] also ends it, without waiting.
@@ -85,18 +87,47 @@ pub fn current_session(hub: &Hub) -> Option<Session> {
     Some(Session::new(hub, scope.guard.clone()))
 }
 
-/// Creates the scope of a sub-agent with its own link to a server, which ends with the last clone of the scope.
-/// Returns `None` outside any scope. See [`SubAgent::isolated`](crate::SubAgent::isolated).
-#[must_use]
-pub fn isolated_scope(server: &str) -> Option<Scope> {
-    sub_agent_scope(server, Access::Isolated)
+/// Creates the scope of a sub-agent with its own links to a server of this hub, which end with the last clone of the
+/// scope. See [`SubAgent::isolated`](crate::SubAgent::isolated).
+///
+/// # Errors
+/// If there is no such server.
+pub fn isolated_scope(hub: &Hub, server: &str) -> Result<Scope, Error> {
+    hub.check_server_exists(server)?;
+    Ok(sub_agent_scope(Some(hub.inner.id), server, Access::Isolated))
 }
 
-/// Creates the scope of a sub-agent without access to a server. Returns `None` outside any scope. See
+/// Creates the scope of a sub-agent without access to a server of this hub. See
 /// [`SubAgent::denied`](crate::SubAgent::denied).
+///
+/// # Errors
+/// If there is no such server.
+pub fn denied_scope(hub: &Hub, server: &str) -> Result<Scope, Error> {
+    hub.check_server_exists(server)?;
+    Ok(sub_agent_scope(Some(hub.inner.id), server, Access::Denied))
+}
+
+/// Creates the scope of a call of bound work, such as a tool that was created inside a scope: it has the session of
+/// `bound`, and the rules of both `bound` and the current task. So a sub-agent that is given such a tool stays
+/// isolated or denied.
 #[must_use]
-pub fn denied_scope(server: &str) -> Option<Scope> {
-    sub_agent_scope(server, Access::Denied)
+pub fn bound_scope(bound: &Scope) -> Scope {
+    TaskContext::bound_to(bound).map_or_else(|| bound.clone(), TaskContext::into_scope)
+}
+
+/// Names of the servers of a hub that the current task may use.
+///
+/// # Errors
+/// If a rule of the sub-agent names a server that does not exist.
+pub fn allowed_servers(hub: &Hub) -> Result<Vec<String>, Error> {
+    let mut allowed = hub.server_names();
+    for name in hub.server_names() {
+        match hub.check_access(&name) {
+            Err(Error::ServerDenied { .. }) => allowed.retain(|other| *other != name),
+            checked => checked?,
+        }
+    }
+    Ok(allowed)
 }
 
 /// Runtime of the hub's thread.
@@ -116,7 +147,7 @@ pub async fn list(
     kind: ListKind,
 ) -> Result<Vec<Box<RawValue>>, Error> {
     let scope: Option<Arc<TaskScope>> = match session {
-        Some(session) => Some(hub.scope_of(session.guard.clone())),
+        Some(session) => Some(hub.scope_of(session.guard.clone())?),
         None => hub.current_scope().ok(),
     };
     hub.list(scope, server, kind).await

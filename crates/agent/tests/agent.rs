@@ -14,6 +14,8 @@
 #[path = "agent/support.rs"]
 mod support;
 
+#[path = "agent/access.rs"]
+mod access;
 #[path = "agent/cancellation.rs"]
 mod cancellation;
 #[path = "agent/config.rs"]

@@ -9,7 +9,7 @@
 //! use stayput_core::{SessionId, Timestamp, scope::{self, InSession}};
 //!
 //! async fn deep_inside() -> Option<SessionId> {
-//!     scope::current().map(|scope| scope.session())
+//!     scope::current().and_then(|scope| scope.session())
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -30,10 +30,10 @@ tokio::task_local! {
     static CURRENT: Scope;
 }
 
-/// Current session of a task, with an optional extension that follows the task.
-#[derive(Clone)]
+/// Current session of a task, if it has one, with an optional extension that follows the task.
+#[derive(Clone, Default)]
 pub struct Scope {
-    session: SessionId,
+    session: Option<SessionId>,
     extension: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -41,7 +41,13 @@ impl Scope {
     /// Builds the scope of a session.
     #[must_use]
     pub fn new(session: SessionId) -> Self {
-        Self { session, extension: None }
+        Self { session: Some(session), extension: None }
+    }
+
+    /// Builds a scope without a session, for an extension that must follow the task all the same.
+    #[must_use]
+    pub fn without_session() -> Self {
+        Self::default()
     }
 
     /// Attaches a value that follows the task together with the session.
@@ -50,9 +56,9 @@ impl Scope {
         Self { extension: Some(value), ..self }
     }
 
-    /// Returns the session.
+    /// Returns the session, if the scope has one.
     #[must_use]
-    pub fn session(&self) -> SessionId {
+    pub fn session(&self) -> Option<SessionId> {
         self.session
     }
 
@@ -65,7 +71,10 @@ impl Scope {
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scope({})", self.session)
+        match self.session {
+            Some(session) => write!(f, "Scope({session})"),
+            None => f.write_str("Scope(no session)"),
+        }
     }
 }
 
@@ -90,7 +99,7 @@ pub fn current() -> Option<Scope> {
 /// Returns the explicit session, or else the current one.
 #[must_use]
 pub fn resolve(explicit: Option<SessionId>) -> Option<SessionId> {
-    explicit.or_else(|| current().map(|scope| scope.session()))
+    explicit.or_else(|| current().and_then(|scope| scope.session()))
 }
 
 /// Extension trait that runs futures in a scope.

@@ -16,7 +16,7 @@ fn session() -> SessionId {
 /// Returns the session that nested code sees without a parameter (R006).
 async fn current_session() -> Option<SessionId> {
     yield_now().await;
-    scope::current().map(|scope| scope.session())
+    scope::current().and_then(|scope| scope.session())
 }
 
 /// R001, R008: the session is set inside the scope only.

@@ -187,12 +187,13 @@ class Hub(CallMethods):
         return Run(self, self._hub)
 
     def isolated(self, *servers: str) -> SubAgent:
-        """Returns a sub-agent with its own links to these servers, which end with it. Use it in `async with`, or as a
-        decorator."""
+        """Returns a sub-agent with its own links to these servers, in whichever session, which end with it. Use it in
+        `async with`, or as a decorator. Entering it raises `UnknownServer` if there is no such server."""
         return SubAgent(self, servers, denied=False)
 
     def denied(self, *servers: str) -> SubAgent:
-        """Returns a sub-agent without access to these servers. Use it in `async with`, or as a decorator."""
+        """Returns a sub-agent without access to these servers, in whichever session. Use it in `async with`, or as a
+        decorator. Entering it raises `UnknownServer` if there is no such server."""
         return SubAgent(self, servers, denied=True)
 
     def events(self) -> Events:

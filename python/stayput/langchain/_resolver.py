@@ -74,7 +74,7 @@ class SessionResolver:
     @contextmanager
     def scope(self) -> Generator[None, None, None]:
         """Enters the scope of a call."""
-        token = None if self._scope is None else current.set(self._scope)
+        token = None if self._scope is None else current.set(_called_here(self._scope))
         try:
             yield
         except NoSession as error:
@@ -107,7 +107,14 @@ class SessionResolver:
 
 
 def _own_scope(hub: AnyHub, scope: Scope | None) -> Scope | None:
-    return scope if scope is not None and scope.core.hub_id == hub._hub.id else None
+    own = scope is not None and scope.core.has_session and scope.core.hub_id == hub._hub.id
+    return scope if own else None
+
+
+def _called_here(bound: Scope) -> Scope:
+    """Returns the scope of a tool with the access rules of the task that calls it, which may be a sub-agent."""
+    caller = current.get()
+    return bound if caller is None else Scope(bound.core.called_in(caller.core), bound.handlers)
 
 
 def _both_hubs(hub: AnyHub) -> tuple[_async.Hub, sync.Hub]:

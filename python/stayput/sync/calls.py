@@ -70,7 +70,7 @@ class CallMethods:
         return ToolResult(raw, after_loss)
 
     def tools(self, server: str | None = None) -> list[Tool]:
-        """Lists the tools of one server or of all. A server whose lists are known is not started.
+        """Lists the tools of one server, or of all that the sub-agent may use. A server whose lists are known is not started.
 
         >>> def main():
         ...     with notebook() as hub:
@@ -79,7 +79,7 @@ class CallMethods:
         True
         """
         session = self._session()
-        servers = self._hub.server_names() if server is None else [server]
+        servers = self._hub.allowed_servers(current_core()) if server is None else [server]
         lists = wait_all([self._hub.list(current_core(), session, name, "tools") for name in servers])
         return [Tool.from_json(name, raw) for name, raws in zip(servers, lists) for raw in raws]
 

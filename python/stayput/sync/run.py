@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _core
 from .._blocking import decorate, wait
+from .._errors import InvalidInput
 from .._scope import Scope, ScopeStack, current, current_core
 from .session import Session
 
@@ -47,8 +48,8 @@ class Run:
 
 
 class SubAgent:
-    """Sub-agent with its own access to servers, see `Hub.isolated` and `Hub.denied`. Outside any scope it has no
-    effect."""
+    """Sub-agent with its own access to servers, see `Hub.isolated` and `Hub.denied`. Its rules hold in every session that
+    it uses, in its own sub-agents, and outside any scope."""
 
     def __init__(self, hub: Hub, servers: tuple[str, ...], *, denied: bool) -> None:
         self._hub = hub
@@ -57,15 +58,13 @@ class SubAgent:
         self._stack: ScopeStack[list[_core.Scope]] = ScopeStack()
 
     def __enter__(self) -> None:
+        if not self._servers:
+            raise InvalidInput("name the servers: a sub-agent without one would have access to all")
         outer = current.get()
-        if outer is None:
-            return
-        scopes, core = list[_core.Scope](), outer.core
+        scopes, core = list[_core.Scope](), None if outer is None else outer.core
         for server in self._servers:
-            inner = core.denied(server) if self._denied else core.isolated(server)
-            if inner is not None:
-                scopes.append(core := inner)
-        self._stack.push(Scope(core, outer.handlers), scopes)
+            scopes.append(core := self._hub._hub.sub_agent(core, server, self._denied))
+        self._stack.push(Scope(scopes[-1], None if outer is None else outer.handlers), scopes)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -82,6 +82,7 @@ impl Hub {
         list: ListKind,
     ) -> Result<Vec<T>, Error> {
         self.inner.check_open()?;
+        self.check_access(server)?;
         let entry = self.entry(server)?;
         let inner = self.inner.clone();
         let pages = inner.thread.in_runtime(self.list_pages(scope, server, list)).await?;
@@ -142,6 +143,7 @@ impl Hub {
     /// If the server cannot be started or reached.
     pub async fn profile(&self, server: &str) -> Result<String, Error> {
         self.inner.check_open()?;
+        self.check_access(server)?;
         let known = self.server(server)?;
         let failed = |source| Error::ServerFailed { server: server.to_owned(), source };
         let place = self.profile_place();

@@ -70,7 +70,7 @@ impl Request {
     ) -> Self {
         // Resolved here and not when the request is awaited, so that a call can be awaited in another task.
         let scope = match guard {
-            Some(guard) => Ok(hub.scope_of(guard)),
+            Some(guard) => hub.scope_of(guard),
             None => hub.current_scope(),
         };
         Self {

@@ -107,8 +107,8 @@ impl Hub {
 }
 
 impl Session {
-    fn scope(&self) -> Option<Arc<TaskScope>> {
-        Some(self.hub().scope_of(self.guard.clone()))
+    fn scope(&self) -> Result<Option<Arc<TaskScope>>, Error> {
+        self.hub().scope_of(self.guard.clone()).map(Some)
     }
 
     /// Lists the tools of a server, as this session sees them.
@@ -116,7 +116,7 @@ impl Session {
     /// # Errors
     /// If there is no such server, it cannot be reached, or the session was ended.
     pub async fn tools(&self, server: &str) -> Result<Vec<Tool>, Error> {
-        self.hub().list(self.scope(), server, ListKind::Tools).await
+        self.hub().list(self.scope()?, server, ListKind::Tools).await
     }
 
     /// Lists the prompts of a server, as this session sees them.
@@ -124,7 +124,7 @@ impl Session {
     /// # Errors
     /// The same as for [`Session::tools`].
     pub async fn prompts(&self, server: &str) -> Result<Vec<Prompt>, Error> {
-        self.hub().list(self.scope(), server, ListKind::Prompts).await
+        self.hub().list(self.scope()?, server, ListKind::Prompts).await
     }
 
     /// Lists the resources of a server, as this session sees them.
@@ -132,7 +132,7 @@ impl Session {
     /// # Errors
     /// The same as for [`Session::tools`].
     pub async fn resources(&self, server: &str) -> Result<Vec<Resource>, Error> {
-        self.hub().list(self.scope(), server, ListKind::Resources).await
+        self.hub().list(self.scope()?, server, ListKind::Resources).await
     }
 
     /// Lists the resource templates of a server, as this session sees them.
@@ -140,7 +140,7 @@ impl Session {
     /// # Errors
     /// The same as for [`Session::tools`].
     pub async fn resource_templates(&self, server: &str) -> Result<Vec<Resource>, Error> {
-        self.hub().list(self.scope(), server, ListKind::Templates).await
+        self.hub().list(self.scope()?, server, ListKind::Templates).await
     }
 
     /// Completes an argument of a prompt or of a resource template. `reference` is the `ref` of the protocol.

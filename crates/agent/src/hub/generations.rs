@@ -33,6 +33,11 @@ impl KnownGenerations {
         }
     }
 
+    /// Forgets the links of an isolated sub-agent that has ended.
+    pub(crate) fn remove_branch(&self, branch: u64) {
+        lock(&self.0).retain(|(_, other), _| *other != branch);
+    }
+
     /// Returns an independent copy.
     pub(crate) fn fork(&self) -> Self {
         Self(Mutex::new(lock(&self.0).clone()))

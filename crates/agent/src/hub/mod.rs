@@ -137,6 +137,7 @@ impl Hub {
     /// The last failure of the server, if it cannot be used within `limit`.
     pub async fn wait_ready(&self, name: &str, limit: Duration) -> Result<(), Error> {
         self.inner.check_open()?;
+        self.check_access(name)?;
         let server = self.server(name)?;
         let place = self.profile_place();
         let (inner, name) = (self.inner.clone(), name.to_owned());

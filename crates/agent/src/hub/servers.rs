@@ -75,6 +75,11 @@ impl Servers {
         find(agent).or_else(|| find(&Agent::none()))
     }
 
+    /// Whether any agent, or the hub itself, has a server of this name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.read().values().any(|servers| servers.contains_key(name))
+    }
+
     fn names(&self, agent: &Agent) -> Vec<String> {
         let all = self.read();
         let names = |agent: &Agent| all.get(agent).into_iter().flat_map(BTreeMap::keys).cloned();
@@ -189,11 +194,18 @@ impl Hub {
     }
 
     pub(crate) fn entry(&self, name: &str) -> Result<Arc<HubServer>, Error> {
-        self.inner.servers.find(&self.agent, name).ok_or_else(|| {
-            let known = self.server_names();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Error::UnknownServer { server: name.to_owned(), known }
-        })
+        self.inner.servers.find(&self.agent, name).ok_or_else(|| self.unknown_server(name))
+    }
+
+    /// Refuses a name that is no server of any agent of this hub.
+    pub(crate) fn check_server_exists(&self, name: &str) -> Result<(), Error> {
+        if self.inner.servers.contains(name) { Ok(()) } else { Err(self.unknown_server(name)) }
+    }
+
+    fn unknown_server(&self, name: &str) -> Error {
+        let known = self.server_names();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Error::UnknownServer { server: name.to_owned(), known }
     }
 
     pub(crate) fn server(&self, name: &str) -> Result<Server, Error> {

@@ -7,7 +7,7 @@ use stayput_engine::NextState;
 use stayput_upstream::{CallError, Delivery, LinkOwner, LossReason, PooledLink};
 use stayput_wire::Era;
 
-use super::scope::{ServerRule, TaskScope};
+use super::scope::TaskScope;
 use crate::{
     Error, Event, Hub, StateLost,
     hub::{HubInner, HubServer},
@@ -53,13 +53,7 @@ impl SessionLink {
         server: &str,
     ) -> Result<Self, Error> {
         let entry = hub.entry(server)?;
-        let branch = match scope.rules.get(server) {
-            None => 0,
-            Some(ServerRule::Isolated(branch)) => branch.mark_used(),
-            Some(ServerRule::Denied) => {
-                return Err(Error::ServerDenied { server: server.to_owned() });
-            }
-        };
+        let branch = scope.rules.branch(server, &scope.guard, &scope.generations)?;
         let known = scope.generations.get(&entry.name, branch);
         let session = scope.guard.acquire().await?;
         let (hub, scope, local_name) = (hub.inner.clone(), scope.clone(), server.to_owned());

@@ -1,5 +1,6 @@
 //! Sessions of a hub: opening, scopes, runs, links, tickets.
 
+mod access;
 mod guard;
 mod link;
 mod list_cache;
@@ -23,7 +24,7 @@ pub use list_cache::ListKind;
 pub(crate) use list_cache::{ListVersion, Pages};
 pub(crate) use run::RunRoot;
 pub use run_stream::RunStream;
-pub(crate) use scope::{TaskScope, current_of_hub};
+pub(crate) use scope::{TaskContext, TaskScope, current_of_hub};
 pub(crate) use sub_agent::{Access, sub_agent_scope};
 pub use sub_agent::{SubAgent, SubAgentFuture};
 pub use ticket::Ticket;
@@ -122,7 +123,7 @@ impl Session {
     /// # Errors
     /// If the server cannot be used, or the session was ended.
     pub async fn bind(&self, server: &str) -> Result<&Self, Error> {
-        let scope = self.hub.scope_of(self.guard.clone());
+        let scope = self.hub.scope_of(self.guard.clone())?;
         let hub = self.hub.clone();
         let binding =
             async { SessionLink::new(&hub, &scope, server).await?.open().await.map(drop) };
@@ -161,11 +162,12 @@ impl Session {
     /// Returns the state of the link to a server.
     ///
     /// # Errors
-    /// If there is no such server.
+    /// If there is no such server, or it is denied to the sub-agent.
     pub fn status(&self, server: &str) -> Result<SessionStatus, Error> {
+        let place = self.place(server)?;
         let server = self.hub.server(server)?;
         let inner = &self.hub.inner;
-        Ok(match inner.links.state(&server, &self.place()) {
+        Ok(match inner.links.state(&server, &place) {
             LinkState::Opening => SessionStatus::Opening,
             LinkState::Live { generation, in_flight } => {
                 SessionStatus::Live { generation, in_flight }
@@ -178,18 +180,22 @@ impl Session {
         })
     }
 
-    fn place(&self) -> LinkOwner {
-        LinkOwner::new(self.hub.inner.owner.clone(), self.guard.id)
+    /// Owner of the link to a server that the current task uses.
+    fn place(&self, server: &str) -> Result<LinkOwner, Error> {
+        let scope = self.hub.scope_of(self.guard.clone())?;
+        let branch = scope.rules.branch(server, &scope.guard, &scope.generations)?;
+        Ok(LinkOwner::new(self.hub.inner.owner.clone(), self.guard.id).branch(branch))
     }
 
     /// Closes the link to a server. The server starts again with a fresh state, on the next generation.
     ///
     /// # Errors
-    /// If there is no such server.
+    /// If there is no such server, or it is denied to the sub-agent.
     pub async fn restart(&self, server: &str) -> Result<(), Error> {
         self.hub.inner.check_process()?;
+        let place = self.place(server)?;
         let server = self.hub.server(server)?;
-        let (links, place) = (self.hub.inner.links.clone(), self.place());
+        let links = self.hub.inner.links.clone();
         let restart = async { links.restart(&server, &place, LossReason::Restarted).await };
         self.hub.inner.thread.in_runtime(restart).await;
         Ok(())

@@ -1,112 +1,84 @@
-//! Scope of a task: the session it belongs to, and the servers that a sub-agent may use.
+//! Scope of a task: the session it belongs to, and the access rules of the sub-agent it runs in.
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, LazyLock},
 };
 
 use stayput_core::scope::{self, Scope};
 
-use super::guard::SessionGuard;
+use super::{access::AccessRules, guard::SessionGuard};
 use crate::{Error, Hub, hub::KnownGenerations};
 
-/// Access of a sub-agent to one server of its session. Without a rule it uses the link of its parent.
-#[derive(Clone, Debug)]
-pub(crate) enum ServerRule {
-    /// Uses its own link.
-    Isolated(Arc<Branch>),
-    /// Has no access.
-    Denied,
-}
+/// Rules outside any sub-agent, shared so that a call allocates nothing for them.
+static NO_RULES: LazyLock<Arc<AccessRules>> = LazyLock::new(Arc::default);
 
-/// Rules by server, under the name that the agent uses.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ServerRules(Vec<(Arc<str>, ServerRule)>);
-
-impl ServerRules {
-    /// Sets the rule of a server. A denied server stays denied, so that no sub-agent can undo it.
-    pub(crate) fn set(&mut self, server: &str, rule: ServerRule) {
-        if matches!(self.get(server), Some(ServerRule::Denied)) {
-            return;
-        }
-        self.0.retain(|(other, _)| **other != *server);
-        self.0.push((server.into(), rule));
-    }
-
-    pub(crate) fn get(&self, server: &str) -> Option<&ServerRule> {
-        self.0.iter().find(|(other, _)| **other == *server).map(|(_, rule)| rule)
-    }
-
-    /// Rules that also apply in another session: the denied servers. A branch belongs to one session only.
-    fn denied_only(&self) -> Self {
-        let denied = self.0.iter().filter(|(_, rule)| matches!(rule, ServerRule::Denied));
-        Self(denied.cloned().collect())
-    }
-}
-
-/// Links of an isolated sub-agent. They end with the sub-agent, with their folders; the session continues.
-pub(crate) struct Branch {
-    guard: Arc<SessionGuard>,
-    number: u64,
-    used: AtomicBool,
-}
-
-impl Branch {
-    pub(crate) fn new(guard: &Arc<SessionGuard>) -> Arc<Self> {
-        let number = guard.hub.next_branch.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { guard: guard.clone(), number, used: AtomicBool::new(false) })
-    }
-
-    /// Marks the branch as used, so that dropping it ends its links. Returns its number.
-    pub(crate) fn mark_used(&self) -> u64 {
-        self.used.store(true, Ordering::Relaxed);
-        self.number
-    }
-}
-
-impl Drop for Branch {
-    fn drop(&mut self) {
-        if *self.used.get_mut() {
-            let hub = &self.guard.hub;
-            let (links, id, number) = (hub.links.clone(), self.guard.id, self.number);
-            hub.losses.remove_branch(id, number);
-            hub.thread.handle().spawn(async move { links.end_part(id, number).await });
-        }
-    }
-}
-
-impl fmt::Debug for Branch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Branch({} of {})", self.number, self.guard.id)
-    }
-}
-
-/// Scope of a task.
+/// Session of a task, with the rules for its calls.
 pub(crate) struct TaskScope {
     pub(crate) guard: Arc<SessionGuard>,
-    pub(crate) rules: ServerRules,
+    pub(crate) rules: Arc<AccessRules>,
     pub(crate) generations: Arc<KnownGenerations>,
-    /// Enclosing scope, possibly of another hub.
-    pub(crate) outer: Option<Arc<Self>>,
+}
+
+/// Extension of a task's scope.
+pub(crate) struct TaskContext {
+    /// `None` for a sub-agent that was started outside any session.
+    scope: Option<Arc<TaskScope>>,
+    rules: Arc<AccessRules>,
+    /// Enclosing context, possibly of another hub.
+    outer: Option<Arc<Self>>,
 }
 
 impl TaskScope {
-    /// Creates a scope of a session inside the current scope, whose rules it inherits.
+    /// Creates a scope of a session inside the current context, whose rules it inherits.
     pub(crate) fn new(guard: Arc<SessionGuard>) -> Self {
-        let generations = guard.generations.clone();
-        let rules = match current_of_hub(guard.hub_id()) {
-            Some(outer) if outer.guard.id == guard.id => outer.rules.clone(),
-            Some(outer) => outer.rules.denied_only(),
-            None => ServerRules::default(),
-        };
-        Self { guard, rules, generations, outer: current() }
+        let (rules, generations) = (current_rules(), guard.generations.clone());
+        Self { guard, rules, generations }
     }
 
     pub(crate) fn into_scope(self) -> Scope {
-        Scope::new(self.guard.id).with_extension(Arc::new(self))
+        let rules = self.rules.clone();
+        TaskContext { scope: Some(Arc::new(self)), rules, outer: current() }.into_scope()
+    }
+
+    /// Returns the same scope with the rules of the current context.
+    fn with_rules(self: &Arc<Self>, rules: &Arc<AccessRules>) -> Arc<Self> {
+        if Arc::ptr_eq(&self.rules, rules) {
+            return self.clone();
+        }
+        let (guard, generations) = (self.guard.clone(), self.generations.clone());
+        Arc::new(Self { guard, rules: rules.clone(), generations })
+    }
+}
+
+impl TaskContext {
+    /// Creates the context of a sub-agent inside the current one. Losses are reported to it separately.
+    pub(crate) fn of_sub_agent(change: impl FnOnce(&AccessRules) -> AccessRules) -> Self {
+        let outer = current();
+        let rules = Arc::new(change(&current_rules()));
+        let scope = outer.as_ref().and_then(|outer| outer.scope.as_ref());
+        let scope = scope.map(|scope| {
+            let (guard, rules) = (scope.guard.clone(), rules.clone());
+            Arc::new(TaskScope { guard, rules, generations: Arc::new(scope.generations.fork()) })
+        });
+        Self { scope, rules, outer: outer.and_then(|outer| outer.outer.clone()) }
+    }
+
+    /// Creates the context of work that is bound to a scope, and is called by the current task: it has the session of
+    /// the former, and the rules of both.
+    pub(crate) fn bound_to(bound: &Scope) -> Option<Self> {
+        let bound: Arc<Self> = bound.extension()?;
+        let rules = Arc::new(bound.rules.joined(&current_rules()));
+        let scope = bound.scope.as_ref().map(|scope| scope.with_rules(&rules));
+        Some(Self { scope, rules, outer: bound.outer.clone() })
+    }
+
+    pub(crate) fn into_scope(self) -> Scope {
+        let scope = match &self.scope {
+            Some(scope) => Scope::new(scope.guard.id),
+            None => Scope::without_session(),
+        };
+        scope.with_extension(Arc::new(self))
     }
 }
 
@@ -116,26 +88,46 @@ impl fmt::Debug for TaskScope {
     }
 }
 
-/// Returns the scope of the current task, of any hub.
-pub(crate) fn current() -> Option<Arc<TaskScope>> {
+impl fmt::Debug for TaskContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskContext({:?}, {:?})", self.scope, self.rules)
+    }
+}
+
+/// Returns the context of the current task, of any hub.
+fn current() -> Option<Arc<TaskContext>> {
     scope::current().and_then(|scope| scope.extension())
 }
 
-/// Returns the innermost scope of this hub.
+/// Returns the rules of the current task. They are those of the innermost context, whichever hub it belongs to.
+pub(crate) fn current_rules() -> Arc<AccessRules> {
+    current().map_or_else(|| NO_RULES.clone(), |context| context.rules.clone())
+}
+
+/// Returns the innermost scope of this hub, with the rules of the current task.
 pub(crate) fn current_of_hub(hub: u64) -> Option<Arc<TaskScope>> {
-    let mut next = current();
-    while let Some(scope) = next {
-        if scope.guard.hub_id() == hub {
-            return Some(scope);
-        }
-        next = scope.outer.clone();
-    }
-    None
+    let current = current()?;
+    enclosing(&current)
+        .find(|scope| scope.guard.hub_id() == hub)
+        .map(|scope| scope.with_rules(&current.rules))
+}
+
+/// Whether a hub around the current task has this server.
+pub(crate) fn is_known_around(server: &str) -> bool {
+    let current = current();
+    current.is_some_and(|it| enclosing(&it).any(|scope| scope.guard.hub.servers.contains(server)))
+}
+
+/// Scopes of a context and of those around it, innermost first.
+fn enclosing(context: &TaskContext) -> impl Iterator<Item = &Arc<TaskScope>> {
+    std::iter::successors(Some(context), |context| context.outer.as_deref())
+        .filter_map(|context| context.scope.as_ref())
 }
 
 impl Hub {
     /// Returns the scope of a call that names no session: that of the task, else that of the default session.
     pub(crate) fn current_scope(&self) -> Result<Arc<TaskScope>, Error> {
+        current_rules().check(self)?;
         if let Some(scope) = current_of_hub(self.inner.id) {
             return Ok(scope);
         }
@@ -143,11 +135,24 @@ impl Hub {
         Ok(Arc::new(TaskScope::new(guard)))
     }
 
-    /// Returns the scope of a call on a named session. Inside a scope of the same session, that scope's rules apply.
-    pub(crate) fn scope_of(&self, guard: Arc<SessionGuard>) -> Arc<TaskScope> {
-        match current_of_hub(self.inner.id) {
+    /// Returns the scope of a call on a named session, with the rules of the current task.
+    pub(crate) fn scope_of(&self, guard: Arc<SessionGuard>) -> Result<Arc<TaskScope>, Error> {
+        current_rules().check(self)?;
+        Ok(match current_of_hub(self.inner.id) {
             Some(current) if current.guard.id == guard.id => current,
             _ => Arc::new(TaskScope::new(guard)),
+        })
+    }
+
+    /// Refuses a server that is denied to the sub-agent of the current task.
+    pub(crate) fn check_access(&self, server: &str) -> Result<(), Error> {
+        let rules = current_rules();
+        rules.check(self)?;
+        match rules.get(self.inner.id, server) {
+            Some(super::access::ServerRule::Denied) => {
+                Err(Error::ServerDenied { server: server.to_owned() })
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -10,7 +10,10 @@ use pin_project_lite::pin_project;
 use stayput_core::scope::{InSession as _, Scope};
 use tokio::task::futures::TaskLocalFuture;
 
-use super::scope::{self, Branch, ServerRule, TaskScope};
+use super::{
+    access::ServerRule,
+    scope::{TaskContext, is_known_around},
+};
 
 /// Access of a sub-agent to the servers of the session in which it is called:
 ///
@@ -26,10 +29,11 @@ use super::scope::{self, Branch, ServerRule, TaskScope};
 /// # }
 /// ```
 ///
-/// Without a rule a sub-agent inherits: the same links, the same state. Outside any scope there is nothing to
-/// share, and the rules have no effect.
+/// Without a rule a sub-agent inherits: the same links, the same state. A rule holds in every session that the sub-agent
+/// uses, in its own sub-agents, and outside any scope. If a rule names a server that the hub does not have, all calls of
+/// the sub-agent fail with [`Error::UnknownServer`](crate::Error::UnknownServer).
 pub trait SubAgent: Future + Sized {
-    /// Gives it its own link to this server, which ends with the sub-agent. A server that all sessions share, such as
+    /// Gives it its own link to this server in each session, which ends with the sub-agent. A server that all sessions share, such as
     /// one of the modern era, stays shared.
     fn isolated(self, server: &str) -> SubAgentFuture<Self> {
         SubAgentFuture::new(self, server, Access::Isolated)
@@ -74,9 +78,7 @@ pin_project! {
     #[derive(Debug)]
     enum State<F> {
         Unstarted,
-        // There is no enclosing scope.
-        Unscoped { #[pin] future: F },
-        Scoped { #[pin] future: TaskLocalFuture<Scope, F> },
+        Started { #[pin] future: TaskLocalFuture<Scope, F> },
         Done,
     }
 }
@@ -93,14 +95,11 @@ impl<F: Future> Future for SubAgentFuture<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
         if let Some(future) = this.unstarted.take() {
-            this.state.set(match sub_agent_scope(this.server, *this.access) {
-                Some(scope) => State::Scoped { future: future.in_session(scope) },
-                None => State::Unscoped { future },
-            });
+            let scope = sub_agent_scope(None, this.server, *this.access);
+            this.state.set(State::Started { future: future.in_session(scope) });
         }
         let polled = match this.state.as_mut().project() {
-            StateProjection::Scoped { future } => future.poll(cx),
-            StateProjection::Unscoped { future } => future.poll(cx),
+            StateProjection::Started { future } => future.poll(cx),
             StateProjection::Unstarted | StateProjection::Done => Poll::Pending,
         };
         if polled.is_ready() {
@@ -111,21 +110,15 @@ impl<F: Future> Future for SubAgentFuture<F> {
     }
 }
 
-/// Creates the scope of a sub-agent inside the current one.
-pub(crate) fn sub_agent_scope(server: &str, access: Access) -> Option<Scope> {
-    let outer = scope::current()?;
-    let mut rules = outer.rules.clone();
-    match access {
-        Access::Inherited => {}
-        Access::Isolated => rules.set(server, ServerRule::Isolated(Branch::new(&outer.guard))),
-        Access::Denied => rules.set(server, ServerRule::Denied),
-    }
-    let scope = TaskScope {
-        guard: outer.guard.clone(),
-        rules,
-        // Losses are reported to it separately.
-        generations: Arc::new(outer.generations.fork()),
-        outer: outer.outer.clone(),
-    };
-    Some(scope.into_scope())
+/// Creates the scope of a sub-agent inside the current one, with a rule for a server of one hub or of each.
+pub(crate) fn sub_agent_scope(hub: Option<u64>, server: &str, access: Access) -> Scope {
+    let is_known = is_known_around(server);
+    let context = TaskContext::of_sub_agent(|rules| match access {
+        Access::Inherited => rules.clone(),
+        Access::Isolated => {
+            rules.with(hub, (server, is_known), ServerRule::Isolated(Arc::default()))
+        }
+        Access::Denied => rules.with(hub, (server, is_known), ServerRule::Denied),
+    });
+    context.into_scope()
 }

@@ -45,13 +45,13 @@ async fn dropped_run_ends() {
 async fn sessions_and_sub_agents_have_scopes() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
-    assert!(ffi::current_session(&hub).is_none() && ffi::isolated_scope("counter").is_none());
+    assert!(ffi::current_session(&hub).is_none());
     let chat = hub.session("chat").await.unwrap();
     let scope = ffi::session_scope(&chat);
     assert_eq!(count(&hub).in_session(scope.clone()).await, 1);
     let found = within(scope.clone(), || ffi::current_session(&hub)).unwrap();
     assert_eq!(found.id(), chat.id());
-    let own = within(scope.clone(), || ffi::isolated_scope("counter")).unwrap();
+    let own = within(scope.clone(), || ffi::isolated_scope(&hub, "counter")).unwrap();
     assert_eq!(count(&hub).in_session(own.clone()).await, 1);
     assert_eq!(marker.processes().len(), 2);
     drop(own);
@@ -59,10 +59,19 @@ async fn sessions_and_sub_agents_have_scopes() {
         marker.processes().len() == 1
     })
     .await;
-    let without = within(scope.clone(), || ffi::denied_scope("counter")).unwrap();
+    let without = within(scope.clone(), || ffi::denied_scope(&hub, "counter")).unwrap();
     let denied = within(without, || hub.call("counter", "count", json!({}))).await;
     assert!(matches!(denied, Err(Error::ServerDenied { .. })), "{denied:?}");
-    assert_eq!(count(&hub).in_session(scope).await, 2);
+    assert_eq!(count(&hub).in_session(scope.clone()).await, 2);
+    // Work that is bound to the session and called by a sub-agent keeps the rules of the sub-agent.
+    let outside = ffi::denied_scope(&hub, "counter").unwrap();
+    assert_eq!(outside.session(), None);
+    let called = within(outside, || ffi::bound_scope(&scope));
+    assert_eq!(called.session(), Some(chat.id()));
+    let denied = within(called, || hub.call("counter", "count", json!({}))).await;
+    assert!(matches!(denied, Err(Error::ServerDenied { .. })), "{denied:?}");
+    let unknown = ffi::denied_scope(&hub, "conter").unwrap_err();
+    assert_eq!(unknown.kind(), "unknown_server");
 }
 
 /// Items come as the server wrote them.
