@@ -1,7 +1,7 @@
 //! Conversion of errors to Python exceptions.
 
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
-use stayput::Error;
+use stayput::{Error, ExitStatus};
 
 /// `stayput._errors.make_error`, which maps the kind of an error to its class.
 static MAKE_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -24,11 +24,14 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 fn details<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyDict>> {
     let details = PyDict::new(py);
     details.set_item("may_have_run", error.may_have_run())?;
+    details.set_item("retry_after", error.retry_after().map(|delay| delay.as_secs_f64()))?;
     match error {
         Error::StateLost(lost) => {
             details.set_item("server", lost.server())?;
             details.set_item("generation", lost.generation().0)?;
             details.set_item("reason", lost.reason())?;
+            details.set_item("exit_code", lost.exit_status().and_then(exit_code))?;
+            details.set_item("detail", lost.detail())?;
         }
         Error::ProtocolError { server, code, raw, .. } => {
             details.set_item("server", server)?;
@@ -46,4 +49,13 @@ fn details<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyDict>> 
         _ => {}
     }
     Ok(details)
+}
+
+/// Exit code of a process, or minus the signal that killed it, as Python's `subprocess` has it.
+fn exit_code(status: ExitStatus) -> Option<i32> {
+    match status {
+        ExitStatus::Code(code) => Some(code),
+        ExitStatus::Signal(signal) => Some(-signal),
+        _ => None,
+    }
 }

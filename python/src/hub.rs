@@ -40,6 +40,7 @@ pub(crate) struct Hub {
 struct Settings {
     store: Option<String>,
     folders: Option<PathBuf>,
+    lease: Option<f64>,
     idle: Option<f64>,
     lifetime: Option<f64>,
     processes: Option<usize>,
@@ -56,6 +57,9 @@ impl Settings {
         }
         if let Some(folders) = self.folders {
             builder = builder.folders(folders);
+        }
+        if let Some(lease) = self.lease {
+            builder = builder.lease(seconds(lease)?);
         }
         if self.idle.is_some() || self.lifetime.is_some() {
             let usual = Expiry::default();
@@ -258,13 +262,14 @@ impl Hub {
         Ok(Run::new(&self.shared, run.map_err(|error| to_exception(&error))?))
     }
 
-    /// Creates the scope of a sub-agent with its own links to a server, or without access to it.
-    #[pyo3(signature = (around, server, denied))]
-    fn sub_agent(&self, around: ScopeArg<'_>, server: &str, denied: bool) -> PyResult<Scope> {
+    /// Creates the scope of a sub-agent whose access to a server is `isolated`, `inherited` or `denied`.
+    #[pyo3(signature = (around, server, access))]
+    fn sub_agent(&self, around: ScopeArg<'_>, server: &str, access: &str) -> PyResult<Scope> {
         let hub = self.inner()?;
-        let make = || match denied {
-            true => ffi::denied_scope(&hub, server),
-            false => ffi::isolated_scope(&hub, server),
+        let make = || match access {
+            "isolated" => ffi::isolated_scope(&hub, server),
+            "inherited" => ffi::inherited_scope(&hub, server),
+            _ => ffi::denied_scope(&hub, server),
         };
         let made = Scope::within(around, make).flatten();
         // The scope belongs to the hub of its session, which can be another one.
@@ -363,6 +368,26 @@ impl Hub {
             match session {
                 Some(session) => session.read(&server, &uri).await,
                 None => hub.read(&server, &uri).await,
+            }
+        })
+    }
+
+    /// Completes an argument, as JSON. The request has the server and the `ref` of the protocol, as JSON.
+    fn complete(
+        &self,
+        around: ScopeArg<'_>,
+        on: SessionArg<'_>,
+        request: (String, String),
+        argument: (String, String),
+    ) -> PyResult<Operation> {
+        let ((server, reference), (name, value)) = (request, argument);
+        self.op_in_scope(around, on, |hub, session| async move {
+            let reference = serde_json::from_str(&reference)
+                .map_err(|error| Error::InvalidInput(error.to_string()))?;
+            let argument = (name.as_str(), value.as_str());
+            match session {
+                Some(session) => session.complete(&server, &reference, argument).await,
+                None => hub.complete(&server, &reference, argument).await,
             }
         })
     }

@@ -20,6 +20,11 @@ mod value;
 /// See `_core.pyi`.
 #[pyo3::pymodule]
 mod _core {
+    /// Version of the package.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python uses")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
     #[pymodule_export]
     use crate::{
         event::Events,

@@ -81,8 +81,8 @@ pub(crate) fn status(py: Python<'_>, status: SessionStatus) -> PyResult<Bound<'_
             ("live", Some(generation.0), in_flight, None, None)
         }
         SessionStatus::Closed { reason } => ("closed", None, 0, Some(reason), None),
-        SessionStatus::BackingOff { retry_in } => {
-            ("backing_off", None, 0, None, Some(retry_in.as_secs_f64()))
+        SessionStatus::BackingOff { retry_after } => {
+            ("backing_off", None, 0, None, Some(retry_after.as_secs_f64()))
         }
         _ => ("unlinked", None, 0, None, None),
     };

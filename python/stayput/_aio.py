@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from . import _core
-from ._errors import InvalidInput
+from ._errors import InvalidInputError
 from ._scope import current
 from ._types import Handler, Handlers
 
@@ -52,7 +52,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError as error:
         # `RuntimeError: no running event loop` would confuse users of another kind of loop.
-        raise InvalidInput(
+        raise InvalidInputError(
             "this needs a running asyncio event loop; with trio, or without a loop, use `stayput.sync`, which has the "
             "same methods: `await trio.to_thread.run_sync(work)` keeps the session of the task"
         ) from error

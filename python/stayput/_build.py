@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _core
-from ._errors import ConfigError, InvalidInput
+from ._errors import ConfigError, InvalidInputError
 from ._types import Handlers
 
 SHUTDOWN_TIMEOUT = 10.0
@@ -39,11 +39,11 @@ def encode_arguments(given: Any, named: dict[str, Any]) -> str:
     """Encodes the arguments of a call, from a mapping or by name, as JSON."""
     if given is not None and not isinstance(given, Mapping):
         kind: str = type(given).__name__
-        raise InvalidInput(f"give arguments by name, `text=…`, or in a mapping, `{{'text': …}}`, and not as a {kind}")
+        raise InvalidInputError(f"give arguments by name, `text=…`, or in a mapping, `{{'text': …}}`, and not as a {kind}")
     try:
         return _encode({**given, **named} if given else named)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"the arguments are no JSON: {error}") from error
+        raise InvalidInputError(f"the arguments are no JSON: {error}") from error
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -6,25 +6,25 @@ import json
 from typing import Any
 
 __all__ = [
-    "AccessDenied",
-    "AtCapacity",
-    "CallFailed",
-    "CallTimedOut",
+    "AccessDeniedError",
+    "AtCapacityError",
+    "CallFailedError",
+    "CallTimeoutError",
     "ConfigError",
-    "HubClosed",
-    "HubForked",
-    "InputRequired",
-    "InvalidInput",
-    "NameTaken",
-    "NoSession",
+    "HubClosedError",
+    "HubForkedError",
+    "InputRequiredError",
+    "InvalidInputError",
+    "NameTakenError",
+    "NoSessionError",
     "ProtocolError",
-    "ServerFailed",
-    "SessionEnded",
-    "SessionUnavailable",
-    "StateLost",
+    "ServerFailedError",
+    "SessionEndedError",
+    "SessionUnavailableError",
+    "StateLostError",
     "StayputError",
-    "UnknownServer",
-    "UnknownSession",
+    "UnknownServerError",
+    "UnknownSessionError",
 ]
 
 
@@ -42,13 +42,15 @@ class StayputError(Exception):
     """Whether the call may have run though there is no result."""
     server: str | None = None
     """Server that the error concerns, if any."""
+    retry_after: float | None = None
+    """Seconds after which a repeated attempt can succeed, if the error is known to pass."""
 
     def __init__(self, message: str = "", **details: Any) -> None:
         super().__init__(message)
         self.__dict__.update(details)
 
 
-class StateLost(StayputError):
+class StateLostError(StayputError):
     """The state behind the session was lost. The call did not run, unless `may_have_run`; the next one runs on a fresh
     state."""
 
@@ -56,59 +58,63 @@ class StateLost(StayputError):
     """Generation that begins. It counts the losses."""
     reason: str = ""
     """Reason in one word: `exited`, `verdict`, `expired`, …"""
+    exit_code: int | None = None
+    """Exit code of the server's process, if it exited; minus the signal, if it was killed, as in `subprocess`."""
+    detail: str = ""
+    """Last lines that the process wrote to stderr, without the configured secrets. Not meant for a model."""
 
 
-class NoSession(StayputError):
+class NoSessionError(StayputError):
     """The call is in no scope, names no session, and there is no default session."""
 
 
-class UnknownServer(StayputError):
+class UnknownServerError(StayputError):
     """There is no server of this name."""
 
 
-class AccessDenied(StayputError):
+class AccessDeniedError(StayputError):
     """The sub-agent may not use the server, or the configuration does not allow the tool."""
 
 
-class UnknownSession(StayputError):
+class UnknownSessionError(StayputError):
     """There is no session of this name."""
 
 
-class NameTaken(StayputError):
+class NameTakenError(StayputError):
     """There already is a session of this name."""
 
     name: str = ""
     """The name."""
 
 
-class SessionEnded(StayputError):
+class SessionEndedError(StayputError):
     """The session was ended."""
 
     session: str = ""
     """Id of the session."""
 
 
-class HubClosed(StayputError):
+class HubClosedError(StayputError):
     """The hub was closed."""
 
 
-class HubForked(StayputError):
+class HubForkedError(StayputError):
     """The hub belongs to the process that this one was forked from. Build another one here."""
 
 
-class AtCapacity(StayputError):
+class AtCapacityError(StayputError):
     """The limit of processes, links or sessions is reached. A later attempt can succeed."""
 
 
-class ServerFailed(StayputError):
+class ServerFailedError(StayputError):
     """The server cannot be started or reached."""
 
 
-class CallFailed(StayputError):
+class CallFailedError(StayputError):
     """The call got no answer."""
 
 
-class CallTimedOut(CallFailed, TimeoutError):
+class CallTimeoutError(CallFailedError, TimeoutError):
     """The call got no answer in time."""
 
 
@@ -126,7 +132,7 @@ class ProtocolError(StayputError):
         return json.loads(self.raw).get("data")
 
 
-class InputRequired(StayputError):
+class InputRequiredError(StayputError):
     """The server requires input that no handler provides."""
 
 
@@ -134,33 +140,33 @@ class ConfigError(StayputError, ValueError):
     """The configuration is wrong."""
 
 
-class SessionUnavailable(StayputError):
+class SessionUnavailableError(StayputError):
     """The session cannot be opened."""
 
 
-class InvalidInput(StayputError, ValueError):
+class InvalidInputError(StayputError, ValueError):
     """A value cannot be used: an argument, a setting, or a result that does not fit."""
 
 
 _KINDS: dict[str, type[StayputError]] = {
-    "state_lost": StateLost,
-    "no_session": NoSession,
-    "unknown_server": UnknownServer,
-    "denied": AccessDenied,
-    "unknown_session": UnknownSession,
-    "name_taken": NameTaken,
-    "session_ended": SessionEnded,
-    "hub_closed": HubClosed,
-    "hub_forked": HubForked,
-    "at_capacity": AtCapacity,
-    "server_failed": ServerFailed,
-    "call_failed": CallFailed,
-    "timed_out": CallTimedOut,
+    "state_lost": StateLostError,
+    "no_session": NoSessionError,
+    "unknown_server": UnknownServerError,
+    "denied": AccessDeniedError,
+    "unknown_session": UnknownSessionError,
+    "name_taken": NameTakenError,
+    "session_ended": SessionEndedError,
+    "hub_closed": HubClosedError,
+    "hub_forked": HubForkedError,
+    "at_capacity": AtCapacityError,
+    "server_failed": ServerFailedError,
+    "call_failed": CallFailedError,
+    "timed_out": CallTimeoutError,
     "protocol_error": ProtocolError,
-    "input_required": InputRequired,
+    "input_required": InputRequiredError,
     "config": ConfigError,
-    "session_unavailable": SessionUnavailable,
-    "invalid_input": InvalidInput,
+    "session_unavailable": SessionUnavailableError,
+    "invalid_input": InvalidInputError,
 }
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from enum import Enum
 from typing import Any, Literal, TypedDict
 
 __all__ = [
@@ -20,6 +21,15 @@ __all__ = [
     "Tool",
     "ToolResult",
 ]
+
+class Unchanged(Enum):
+    """Type of the default of an option that keeps its value."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED = Unchanged.UNCHANGED
+"""Keeps the value of an option, see `Hub.with_options`."""
 
 Handler = Callable[[dict[str, Any]], "Awaitable[Mapping[str, Any]] | Mapping[str, Any]"]
 """Takes the parameters of a server's request and returns the result, both as in the protocol."""
@@ -205,7 +215,7 @@ class SessionStatus:
     """Number of calls in flight."""
     reason: str | None = None
     """Reason why the link was closed, in one word."""
-    retry_in: float | None = None
+    retry_after: float | None = None
     """Remaining delay in seconds before the next start."""
 
 

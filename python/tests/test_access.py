@@ -12,6 +12,7 @@ from langchain_core.tools import BaseTool, ToolException
 
 import stayput
 from stayput import sync
+from stayput.langchain import SessionTool
 
 PLACES = ["run", "session", "outside"]
 
@@ -32,12 +33,12 @@ async def entered(hub: stayput.Hub, place: str) -> AsyncIterator[None]:
 async def ways(hub: stayput.Hub) -> dict[str, Callable[[], Awaitable[int]]]:
     """Ways in which a sub-agent calls. The tools and the session were made outside of it."""
     chat = hub.session("chat")
-    by_thread, of_session = await hub.langchain_tools(key="thread_id", handle_errors=False), await chat.langchain_tools(
-        handle_errors=False
-    )
+    by_thread = await hub.langchain_tools(key="thread_id", handle_errors=False)
+    of_session = await chat.langchain_tools(handle_errors=False)
 
     async def invoke(tools: list[BaseTool]) -> int:
-        tool = next(tool for tool in tools if tool.name == "count")
+        ours = [tool for tool in tools if isinstance(tool, SessionTool) and tool.server == "counter"]
+        tool = next(tool for tool in ours if tool.tool == "count")
         try:
             found = await tool.ainvoke({}, {"configurable": {"thread_id": "thread-7"}})
         except ToolException as error:
@@ -81,13 +82,13 @@ def test_denied_server_is_never_reached(kit: Kit) -> None:
             for place in PLACES:
                 for way, call in (await ways(hub)).items():
                     async with entered(hub, place):
-                        with pytest.raises(stayput.AccessDenied, match="`counter` is denied"):
+                        with pytest.raises(stayput.AccessDeniedError, match="`counter` is denied"):
                             async with hub.denied("counter"):
                                 await call()
-                        with pytest.raises(stayput.UnknownServer, match="conter"):
+                        with pytest.raises(stayput.UnknownServerError, match="conter"):
                             async with hub.denied("conter"):
                                 pytest.fail(f"{place}, {way}: entered")
-            with pytest.raises(stayput.InvalidInput, match="name the servers"):
+            with pytest.raises(stayput.InvalidInputError, match="name the servers"):
                 async with hub.denied():
                     pytest.fail("entered")
             assert await running(kit) == [], "no call reached a server"
@@ -115,7 +116,7 @@ def test_isolated_sub_agent_never_uses_the_server_of_a_session(kit: Kit) -> None
                 for way, call in (await ways(hub)).items():
                     async with entered(hub, place), hub.isolated("counter"):
                         assert await call() == 1, f"{place}, {way}"
-                    with pytest.raises(stayput.UnknownServer):
+                    with pytest.raises(stayput.UnknownServerError):
                         async with hub.isolated("conter"):
                             pytest.fail(f"{place}, {way}: entered")
             for calls in chats:

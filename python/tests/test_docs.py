@@ -49,6 +49,13 @@ def test_main_classes_have_examples() -> None:
         assert ">>> " in (it.__doc__ or "")
 
 
+@pytest.mark.parametrize("kind", [stayput.Hub, stayput.Session])
+def test_every_public_method_is_documented(kind: type) -> None:
+    page = (DOCS / "python.md").read_text()
+    public = [name for name in dir(kind) if not name.startswith("_")]
+    assert [name for name in public if not re.search(rf"\b{name}\b", page)] == []
+
+
 def test_python_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/python.md, with a browser that records its calls."""
     page = DOCS / "python.md"
@@ -61,7 +68,7 @@ def test_python_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     async def research(what: str) -> None:
         if what == "b":
-            with pytest.raises(stayput.AccessDenied):
+            with pytest.raises(stayput.AccessDeniedError):
                 await names["hub"].call("shell", "run")
         await names["hub"].call("browser", "count")
 

@@ -67,7 +67,7 @@ def test_failed_handler_is_reported_to_the_server(kit: Kit) -> None:
 
 
 def test_unknown_kind_of_handler_is_refused(kit: Kit) -> None:
-    with pytest.raises(stayput.InvalidInput, match="not for `dreams`"):
+    with pytest.raises(stayput.InvalidInputError, match="not for `dreams`"):
         kit.hub(handlers={"dreams": lambda _: {}})
 
 

@@ -20,7 +20,7 @@ from odd_server import CONTENT, PIXEL, REFERRING
 
 import stayput
 from stayput import sync
-from stayput.langchain import SessionTool, ToolFailed, as_tools
+from stayput.langchain import SessionTool, ToolFailedError, as_tools
 
 ALLOWED = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 
@@ -177,7 +177,7 @@ def test_failure_becomes_a_message_or_an_exception(kit: Kit) -> None:
             strict = by_name(await hub.langchain_tools("counter", handle_errors=False))
             with pytest.raises(ToolException, match="as it was asked to") as failed:
                 await strict["fail"].ainvoke({})
-            assert isinstance(failed.value, ToolFailed) and failed.value.result is not None
+            assert isinstance(failed.value, ToolFailedError) and failed.value.result is not None
 
             gone = stayput.Tool.from_json("counter", '{"name": "gone"}')
             message = await as_tools(hub, [gone])[0].ainvoke(tool_call("gone"))
@@ -200,7 +200,7 @@ def test_loss_is_reported_to_the_model_once(kit: Kit) -> None:
             assert await count_with(tools["count"], thread("ben")) == 1
             message = await tools["crash"].ainvoke(tool_call("crash"), thread("ann"))
             assert message.status == "error"
-            with pytest.raises(stayput.StateLost) as lost:
+            with pytest.raises(stayput.StateLostError) as lost:
                 chat = hub.session("eve")
                 await chat.call("counter", "count")
                 await chat.call("counter", "crash")
@@ -260,13 +260,13 @@ def test_tools_of_a_scope_stay_in_it(kit: Kit) -> None:
                     assert await count_with(tool) == 2, "in the session of the run, with the rules of the sub-agent"
                 async with hub.session("ann"):
                     assert await count_with(tool) == 3, "bound to the run"
-            with pytest.raises(stayput.SessionEnded):
+            with pytest.raises(stayput.SessionEndedError):
                 await count_with(tool)
 
             loose = by_name(await hub.langchain_tools())["count"]
             async with hub.session("ann"):
                 assert await count_with(loose) == 1
-            with pytest.raises(stayput.NoSession, match="thread_id"):
+            with pytest.raises(stayput.NoSessionError, match="thread_id"):
                 await count_with(loose)
 
     asyncio.run(main())
@@ -298,7 +298,7 @@ def test_config_names_the_session(kit: Kit) -> None:
                 assert await count_with(tool, thread("a")) == 4, "what is named goes before what is around"
                 assert await count_with(tool) == 1
             for nobody in [thread(""), thread(None), None]:
-                with pytest.raises(stayput.NoSession, match="thread_id"):
+                with pytest.raises(stayput.NoSessionError, match="thread_id"):
                     await count_with(tool, nobody)
 
             def user(config: RunnableConfig) -> str | None:
@@ -308,7 +308,7 @@ def test_config_names_the_session(kit: Kit) -> None:
             mine = by_name(await hub.langchain_tools(key=user))["count"]
             ann: RunnableConfig = {"configurable": {"user": "ann", "thread_id": "a"}}
             assert [await count_with(mine, ann), await count_with(mine, ann)] == [1, 2]
-            with pytest.raises(stayput.NoSession):
+            with pytest.raises(stayput.NoSessionError):
                 await count_with(mine, thread("a"))
 
     asyncio.run(main())

@@ -139,7 +139,7 @@ def test_connections_are_converted_to_configuration(tmp_path: Path) -> None:
     for wrong, word in wrongs:
         with pytest.raises(stayput.ConfigError, match=word):
             to_config({"it": wrong})
-    with pytest.raises(stayput.InvalidInput, match="interceptors"):
+    with pytest.raises(stayput.InvalidInputError, match="interceptors"):
         MultiServerMCPClient({}, tool_interceptors=[print])  # type: ignore[arg-type]
 
 

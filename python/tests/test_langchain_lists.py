@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 
 import stayput
-from stayput.langchain import ToolFailed, as_tools
+from stayput.langchain import ToolFailedError, as_tools
 
 
 def thread(name: str) -> RunnableConfig:
@@ -75,9 +75,9 @@ def test_longest_idle_thread_is_evicted(kit: Kit) -> None:
             assert [await call_text(count, thread(name)) for name in ["a", "b", "a", "c"]] == ["1", "1", "2", "1"]
             assert len(kit.processes()) == 2
             assert await call_text(count, thread("a")) == "3", "it was used later than the other one"
-            with pytest.raises(ToolFailed) as lost:
+            with pytest.raises(ToolFailedError) as lost:
                 await call_text(count, thread("b"))
-            assert isinstance(lost.value.__cause__, stayput.StateLost)
+            assert isinstance(lost.value.__cause__, stayput.StateLostError)
             assert await call_text(count, thread("b")) == "1"
 
     asyncio.run(main())
@@ -92,7 +92,7 @@ def test_idle_thread_expires(kit: Kit) -> None:
             count = next(tool for tool in listed if tool.name == "count")
             assert await call_text(count, thread("a")) == "1"
             await asyncio.to_thread(wait_until, lambda: not kit.processes(), "its process goes")
-            with pytest.raises(stayput.UnknownSession):
+            with pytest.raises(stayput.UnknownSessionError):
                 await hub.find("a")
 
     asyncio.run(main())

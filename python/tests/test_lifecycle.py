@@ -54,7 +54,7 @@ def test_cancelled_task_cancels_the_call(kit: Kit) -> None:
 def test_slow_call_times_out(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as hub, hub.session("chat") as chat:
-            with pytest.raises(stayput.CallTimedOut) as late:
+            with pytest.raises(stayput.CallTimeoutError) as late:
                 await chat.with_options(timeout=0.2).call("counter", "slow", ms=60_000, steps=1)
             assert isinstance(late.value, TimeoutError) and late.value.may_have_run
 
@@ -108,7 +108,7 @@ def test_threads_with_own_loops_share_a_hub(kit: Kit) -> None:
     assert (report.opened, report.sessions, report.links, report.killed) == (1, 1, 1, 0)
 
     async def closed() -> None:
-        with pytest.raises(stayput.HubClosed):
+        with pytest.raises(stayput.HubClosedError):
             await count(hub.session("chat"))
 
     asyncio.run(closed())
@@ -218,11 +218,11 @@ if child == 0:
     loop.run_until_complete(asyncio.wait([slow]))
     try:
         asyncio.run(count())
-    except stayput.HubForked as error:
+    except stayput.HubForkedError as error:
         print("forked:", error, flush=True)
     try:
         asyncio.run(run.__aexit__(None, None, None))
-    except stayput.HubForked:
+    except stayput.HubForkedError:
         print("inert", flush=True)
     del run
     import gc

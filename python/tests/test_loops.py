@@ -50,11 +50,11 @@ def test_trio_is_refused_with_a_hint_that_works(kit: Kit) -> None:
     blocking = sync.Hub.from_config(kit.config())
 
     async def refused() -> None:
-        with pytest.raises(stayput.InvalidInput, match=r"asyncio.*`stayput\.sync`"):
+        with pytest.raises(stayput.InvalidInputError, match=r"asyncio.*`stayput\.sync`"):
             await count(hub.session("chat"))
-        with pytest.raises(stayput.InvalidInput, match="asyncio"):
+        with pytest.raises(stayput.InvalidInputError, match="asyncio"):
             await hub.with_options(on_notification=print).session("chat").call("counter", "count")
-        with pytest.raises(stayput.InvalidInput, match="asyncio"):
+        with pytest.raises(stayput.InvalidInputError, match="asyncio"):
             async with hub.session():
                 pass
 
@@ -164,7 +164,7 @@ def in_another_process(config: dict[str, Any]) -> tuple[str, str]:
     if inherited is not None:
         try:
             inherited.session("chat").call("counter", "count")
-        except stayput.HubForked as error:
+        except stayput.HubForkedError as error:
             message = str(error)
     with sync.Hub.from_config(config) as hub, hub.run():
         return message, hub.call("counter", "count").text

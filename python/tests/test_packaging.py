@@ -14,6 +14,8 @@ from pathlib import Path
 
 from conftest import TEST_TIMEOUT, program, script
 
+import stayput
+
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TEST_TIMEOUT)
@@ -21,6 +23,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 def test_wheel_contains_the_gateway() -> None:
     version = importlib.metadata.version("stayput")
+    assert stayput.__version__ == version
     assert run(program(), "--version").stdout.strip() == f"stayput {version}"
     assert run(sys.executable, "-m", "stayput", "--version").stdout.strip() == f"stayput {version}"
     made = json.loads(run(program(), "token", "ann", "--json").stdout)

@@ -70,9 +70,9 @@ def test_ticket_moves_a_session(config: dict[str, object]) -> None:
             chat = await hub.resume(ticket)
             assert chat.name == "chat"
             assert (await chat.call("notes", "note_list")).text == "1. buy milk"
-            with pytest.raises(stayput.NameTaken):
+            with pytest.raises(stayput.NameTakenError):
                 await hub.resume(ticket)
-            with pytest.raises(stayput.InvalidInput, match="into_ticket"):
+            with pytest.raises(stayput.InvalidInputError, match="into_ticket"):
                 await hub.resume("{}")
 
     asyncio.run(main())

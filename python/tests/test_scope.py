@@ -213,10 +213,10 @@ def test_sub_agents_inherit_isolate_or_are_denied(kit: Kit) -> None:
                 assert await isolated() == (1, 3), "what was its own ended with it"
                 async with hub.denied("cart"):
                     assert await count(hub) == 2
-                    with pytest.raises(stayput.AccessDenied, match="denied to this sub-agent"):
+                    with pytest.raises(stayput.AccessDeniedError, match="denied to this sub-agent"):
                         await count(hub, "cart")
                     async with hub.isolated("cart"):
-                        with pytest.raises(stayput.AccessDenied):
+                        with pytest.raises(stayput.AccessDeniedError):
                             await count(hub, "cart")
                 assert await count(hub, "cart") == 4
 
@@ -264,7 +264,7 @@ def test_leaving_restores_the_outer_scope(kit: Kit) -> None:
 def test_hubs_have_separate_scopes(kit: Kit) -> None:
     async def main() -> None:
         async with kit.hub() as one, kit.hub() as two, one.run():
-            with pytest.raises(stayput.NoSession):
+            with pytest.raises(stayput.NoSessionError):
                 await count(two)
             async with two.run():
                 assert [await count(one), await count(two), await count(one)] == [1, 1, 2]

@@ -17,7 +17,7 @@ def test_server_is_added_replaced_and_removed(kit: Kit) -> None:
 
     async def main() -> None:
         async with stayput.Hub.from_config({"mcpServers": {}}) as hub, hub.session("chat") as chat:
-            with pytest.raises(stayput.UnknownServer, match="there are: none"):
+            with pytest.raises(stayput.UnknownServerError, match="there are: none"):
                 await count(chat)
             assert await hub.add_server("counter", kit.entry()) == []
             assert hub.server_names == ["counter"]
@@ -26,14 +26,14 @@ def test_server_is_added_replaced_and_removed(kit: Kit) -> None:
             assert await count(chat) == 3, "the same once more changes nothing"
             await hub.add_server("counter", kit.entry("--tool", "own"))
             assert not kit.processes()
-            with pytest.raises(stayput.StateLost) as lost:
+            with pytest.raises(stayput.StateLostError) as lost:
                 await count(chat)
             assert (lost.value.reason, lost.value.may_have_run) == ("reconfigured", False)
             assert await count(chat) == 1
             assert "own" in [tool.name for tool in await chat.tools("counter")]
             assert await hub.remove_server("counter")
             assert not kit.processes() and hub.server_names == []
-            with pytest.raises(stayput.UnknownServer):
+            with pytest.raises(stayput.UnknownServerError):
                 await count(chat)
             assert not await hub.remove_server("counter")
 
@@ -50,9 +50,9 @@ def test_agents_have_separate_servers(kit: Kit) -> None:
             await bob.add_server("own", {**kit.entry(), "stayput": {"tools": {"deny": ["count"]}}})
             assert (ann.server_names, hub.server_names) == (["counter", "own"], ["counter"])
             assert await count(ann.session("chat"), "own") == 1
-            with pytest.raises(stayput.AccessDenied):
+            with pytest.raises(stayput.AccessDeniedError):
                 await count(bob.session("chat"), "own")
-            with pytest.raises(stayput.UnknownServer):
+            with pytest.raises(stayput.UnknownServerError):
                 await count(hub.session("chat"), "own")
             assert not await hub.remove_server("own") and await ann.remove_server("own")
 
@@ -71,10 +71,10 @@ def test_wrong_entry_is_refused(kit: Kit) -> None:
                 hub.add_server("more", wrong)
         with pytest.raises(stayput.ConfigError, match="name"):
             hub.add_server("a b", kit.entry())
-        with pytest.raises(stayput.InvalidInput, match="disabled"):
+        with pytest.raises(stayput.InvalidInputError, match="disabled"):
             hub.add_server("more", {**kit.entry(), "disabled": True})
         assert hub.server_names == ["counter"]
         idle = {"url": "http://127.0.0.1:9/mcp", "stayput": {"warm": 1}}
         assert hub.add_server("more", idle) == [], "which is no warning"
-    with pytest.raises(stayput.HubClosed):
+    with pytest.raises(stayput.HubClosedError):
         hub.add_server("more", kit.entry())

@@ -54,7 +54,7 @@ def test_unnamed_session_ends_with_its_block(kit: Kit) -> None:
                     assert await count(session) == 1
                     raise ZeroDivisionError
             await asyncio.to_thread(kit.wait_until_gone)
-            with pytest.raises(stayput.SessionEnded):
+            with pytest.raises(stayput.SessionEndedError):
                 await count(session)
 
     asyncio.run(main())
@@ -65,7 +65,7 @@ def test_session_reports_info_and_status(kit: Kit) -> None:
 
     async def main() -> None:
         async with kit.hub() as hub:
-            with pytest.raises(stayput.UnknownSession, match="no session of this name"):
+            with pytest.raises(stayput.UnknownSessionError, match="no session of this name"):
                 await hub.find("chat")
             chat = await hub.session("chat").open()
             assert await chat.servers() == []
@@ -84,13 +84,13 @@ def test_session_reports_info_and_status(kit: Kit) -> None:
             await chat.clear_cache()
             assert [tool.name for tool in await chat.tools("counter")][0] == "count"
             await chat.restart("counter")
-            with pytest.raises(stayput.StateLost) as lost:
+            with pytest.raises(stayput.StateLostError) as lost:
                 await count(chat)
             assert (lost.value.reason, lost.value.server) == ("restarted", "counter")
             assert lost.value.generation > 0 and not lost.value.may_have_run
             assert await count(chat) == 1, "reported once, then a fresh state"
             await chat.end()
-            with pytest.raises(stayput.SessionEnded):
+            with pytest.raises(stayput.SessionEndedError):
                 await count(chat)
 
     asyncio.run(main())
@@ -101,7 +101,7 @@ def test_default_session_takes_calls_without_a_session(kit: Kit) -> None:
 
     async def main() -> None:
         async with kit.hub() as hub:
-            with pytest.raises(stayput.NoSession, match=r"belongs to no session: .* after `hub\.enable_default_session\(\)`$"):
+            with pytest.raises(stayput.NoSessionError, match=r"belongs to no session: .* after `hub\.enable_default_session\(\)`$"):
                 await count(hub)
             default = await hub.enable_default_session()
             assert default.name is not None and default.name.startswith("auto_")
@@ -113,7 +113,7 @@ def test_default_session_takes_calls_without_a_session(kit: Kit) -> None:
                 assert await count(hub) == 2
             assert await count(hub) == 3
             await hub.disable_default_session()
-            with pytest.raises(stayput.NoSession):
+            with pytest.raises(stayput.NoSessionError):
                 await count(hub)
 
     asyncio.run(main())
@@ -130,7 +130,7 @@ def test_agents_have_separate_names(kit: Kit) -> None:
             shared = await ann.global_session("ours")
             assert await count(shared) == 1
             assert await count(await bob.find_global("ours")) == 2
-            with pytest.raises(stayput.NameTaken):
+            with pytest.raises(stayput.NameTakenError):
                 await bob.global_session("ours")
 
     asyncio.run(main())
@@ -148,7 +148,7 @@ def test_each_event_is_sent_once(kit: Kit) -> None:
             chat = hub.session("chat")
             await count(chat)
             await chat.restart("counter")
-            with pytest.raises(stayput.StateLost):
+            with pytest.raises(stayput.StateLostError):
                 await count(chat)
             await chat.end()
         return await task
@@ -193,8 +193,60 @@ def test_next_hub_finds_the_session_in_the_store(kit: Kit, tmp_path: Path) -> No
             assert await count(hub.session("chat")) == 1
         async with kit.hub(**settings) as hub:
             chat = await hub.find("chat")
-            with pytest.raises(stayput.StateLost):
+            with pytest.raises(stayput.StateLostError):
                 await count(chat)
             assert await count(chat) == 1
+
+    asyncio.run(main())
+
+
+def test_with_options_keeps_what_it_does_not_name(kit: Kit) -> None:
+    """Also that an unnamed session ends with its block."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            seen = list[dict[str, object]]()
+            first = hub.with_options(timeout=30, on_notification=seen.append)
+            both = first.with_options(restart_on_loss=True)
+            assert (both._timeout, both._restart_on_loss, both._on_notification) == (30, True, seen.append)
+            assert both.with_options(timeout=None)._timeout is None
+            chat = hub.session("chat").with_options(timeout=30).with_options(restart_on_loss=True)
+            assert (chat._timeout, chat._restart_on_loss) == (30, True)
+            async with hub.session().with_options(timeout=30) as unnamed:
+                assert await count(unnamed) == 1
+            with pytest.raises(stayput.SessionEndedError):
+                await count(unnamed)
+
+    asyncio.run(main())
+
+
+def test_expiry_is_reported_and_an_ended_name_starts_fresh(kit: Kit) -> None:
+    """R071: on a new object, as each request of a web server has one."""
+
+    async def main() -> None:
+        async with kit.hub(idle=0.3) as hub:
+            events = hub.events()
+            assert await count(hub.session("chat")) == 1
+            async for event in events:
+                if event.kind == "ended":
+                    break
+            again = hub.session("chat")
+            await again.extend(60)
+            with pytest.raises(stayput.StateLostError) as lost:
+                await count(again)
+            assert lost.value.reason == "expired"
+            assert await count(again) == 1
+            await again.end()
+            assert await count(hub.session("chat")) == 1, "no error before it"
+
+    asyncio.run(main())
+
+
+def test_arguments_are_completed(kit: Kit) -> None:
+    async def main() -> None:
+        async with kit.hub() as hub, hub.session("chat") as chat:
+            reference = {"type": "ref/prompt", "name": "greet"}
+            assert await chat.complete("counter", reference, "who", "a") == ["a…"]
+            assert await hub.complete("counter", reference, "who", "b") == ["b…"]
 
     asyncio.run(main())

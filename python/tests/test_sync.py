@@ -51,13 +51,13 @@ def test_sessions_runs_and_sub_agents(kit: Kit) -> None:
 
         assert [agent(), agent(), list(stream())] == [1, 1, [1, 2]]
         assert [tool.name for tool in hub.tools("counter")][0] == "count"
-        with pytest.raises(stayput.NoSession):
+        with pytest.raises(stayput.NoSessionError):
             count(hub)
         events = hub.events()
         with hub.session():
             count(hub)
         assert [next(events).kind, next(events).kind] == ["linked", "ended"]
-        with pytest.raises(stayput.UnknownSession):
+        with pytest.raises(stayput.UnknownSessionError):
             hub.find("nobody")
 
 

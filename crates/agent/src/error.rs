@@ -1,9 +1,13 @@
 //! Errors of the library.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use stayput_core::{Generation, SessionId};
-use stayput_upstream::{CallError, Delivery};
+use stayput_process::ExitStatus;
+use stayput_upstream::{CallError, Delivery, Loss, LossReason};
+
+/// Suggested delay before an attempt is repeated that failed at a limit of links, processes or sessions.
+const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Error of a hub, a session or a call.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -117,6 +121,8 @@ pub struct StateLost {
     pub(crate) generation: Generation,
     pub(crate) delivery: Delivery,
     pub(crate) reason: &'static str,
+    /// Loss of the link, if it was lost in this process.
+    pub(crate) link: Option<Arc<Loss>>,
 }
 
 impl StateLost {
@@ -138,6 +144,22 @@ impl StateLost {
         self.delivery.may_have_run()
     }
 
+    /// Exit status of the server's process, if the process ended by itself or was killed.
+    #[must_use]
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        match self.link.as_ref()?.reason() {
+            LossReason::Exited(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Last lines that the server's process wrote to stderr, or the server's answer, without the configured secrets. Empty
+    /// if there are none. They are not part of the message, because they are not meant for a model.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        self.link.as_deref().map_or("", Loss::detail)
+    }
+
     /// Reason in one word: `exited`, `verdict`, `disconnected`, `released`, `evicted`, `restarted` or `reconfigured`
     /// for a server, `expired` or `ended` for the whole session.
     #[must_use]
@@ -154,7 +176,13 @@ impl fmt::Display for StateLost {
             "this call was not carried out"
         };
         match &self.server {
-            Some(server) => write!(f, "the state of `{server}` was lost ({})", self.reason)?,
+            Some(server) => {
+                write!(f, "the state of `{server}` was lost ({}", self.reason)?;
+                if let Some(status) = self.exit_status() {
+                    write!(f, ": its process {status}")?;
+                }
+                f.write_str(")")?;
+            }
             None => write!(f, "everything in this session was lost ({})", self.reason)?,
         }
         write!(f, ", and the next call runs on a fresh state; {ran}")
@@ -240,6 +268,20 @@ impl Error {
         }
     }
 
+    /// Time after which a repeated attempt can succeed, if the error is known to pass: the server backs off after
+    /// failures, or a limit is reached.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::ServerFailed { source, .. } => match **source {
+                stayput_upstream::LinkOpenError::BackingOff { pause, .. } => Some(pause),
+                stayput_upstream::LinkOpenError::AtCapacity(_) => Some(CAPACITY_RETRY_DELAY),
+                _ => None,
+            },
+            error => error.is_at_capacity().then_some(CAPACITY_RETRY_DELAY),
+        }
+    }
+
     pub(crate) fn invalid(error: impl fmt::Display) -> Self {
         Self::InvalidInput(error.to_string())
     }
@@ -269,5 +311,25 @@ impl From<stayput_core::InvalidText> for Error {
 impl From<stayput_upstream::ServerError> for Error {
     fn from(error: stayput_upstream::ServerError) -> Self {
         Self::invalid(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passing_errors_say_when_to_try_again() {
+        let (server, pause) = ("counter".to_owned(), Duration::from_secs(8));
+        let (last, brief) = (String::new(), String::new());
+        let source = stayput_upstream::LinkOpenError::BackingOff {
+            server: server.clone(),
+            pause,
+            last,
+            brief,
+        };
+        let failed = Error::ServerFailed { server, source: Arc::new(source) };
+        assert_eq!(failed.retry_after(), Some(pause));
+        assert_eq!(Error::NoSession.retry_after(), None);
     }
 }

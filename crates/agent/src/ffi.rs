@@ -107,6 +107,16 @@ pub fn denied_scope(hub: &Hub, server: &str) -> Result<Scope, Error> {
     Ok(sub_agent_scope(Some(hub.inner.id), server, Access::Denied))
 }
 
+/// Creates the scope of a sub-agent that uses the links of its caller to a server of this hub. See
+/// [`SubAgent::inherited`](crate::SubAgent::inherited).
+///
+/// # Errors
+/// If there is no such server.
+pub fn inherited_scope(hub: &Hub, server: &str) -> Result<Scope, Error> {
+    hub.check_server_exists(server)?;
+    Ok(sub_agent_scope(Some(hub.inner.id), server, Access::Inherited))
+}
+
 /// Creates the scope of a call of bound work, such as a tool that was created inside a scope: it has the session of
 /// `bound`, and the rules of both `bound` and the current task. So a sub-agent that is given such a tool stays
 /// isolated or denied.

@@ -88,7 +88,7 @@ pub use session::{
 };
 pub use stayput_config::{ConfigError, OnLoss};
 pub use stayput_core::{self as core, Expiry, Generation, SessionId, Timestamp, scope::spawn};
-pub use stayput_process::{WardenCommand, warden_main};
+pub use stayput_process::{ExitStatus, WardenCommand, warden_main};
 pub use stayput_upstream::{
     self as upstream, EraChoice, Http, Isolation, Limits, Options, Stdio, Timeouts, TransportConfig,
 };

@@ -9,7 +9,7 @@ from .. import _core
 from .._aio import Listener, wait, wait_all
 from .._build import encode_arguments
 from .._scope import current_core
-from .._types import Handlers, Prompt, Resource, Tool, ToolResult
+from .._types import UNCHANGED as UNCHANGED, Handlers, Prompt, Resource, Tool, ToolResult, Unchanged as Unchanged
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,6 +25,18 @@ class CallMethods:
     _timeout: float | None = None
     _restart_on_loss: bool = False
     _on_notification: NotificationHandler | None = None
+
+    def _take_options(
+        self,
+        source: CallMethods,
+        timeout: float | None | Unchanged,
+        restart_on_loss: bool | Unchanged,
+        on_notification: NotificationHandler | None | Unchanged,
+    ) -> None:
+        self._handlers = source._handlers
+        self._timeout = source._timeout if isinstance(timeout, Unchanged) else timeout
+        self._restart_on_loss = source._restart_on_loss if isinstance(restart_on_loss, Unchanged) else restart_on_loss
+        self._on_notification = source._on_notification if isinstance(on_notification, Unchanged) else on_notification
 
     async def _session(self) -> _core.Session | None:
         raise NotImplementedError
@@ -109,3 +121,11 @@ class CallMethods:
         """Reads a resource; `data` of the result has the contents."""
         op = self._hub.read(current_core(), await self._session(), server, uri)
         return ToolResult(await wait(op, self._listener()))
+
+    async def complete(self, server: str, reference: Mapping[str, Any], argument: str, value: str) -> list[str]:
+        """Completes the value of an argument of a prompt or of a resource template. `reference` is the `ref` of the
+        protocol: `{"type": "ref/prompt", "name": …}` or `{"type": "ref/resource", "uri": …}`."""
+        session, ref = await self._session(), encode_arguments(reference, {})
+        op = self._hub.complete(current_core(), session, (server, ref), (argument, value))
+        completion = ToolResult(await wait(op, self._listener())).data.get("completion") or {}
+        return list(completion.get("values") or [])

@@ -12,7 +12,7 @@ from .._aio import wait
 from .._build import build_hub, config_text
 from .._scope import current, current_core
 from .._types import Handlers, SessionInfo, CloseReport
-from .calls import CallMethods, NotificationHandler
+from .calls import UNCHANGED, CallMethods, NotificationHandler, Unchanged
 from .events import Events
 from .run import Run, SubAgent
 from .session import Session
@@ -43,6 +43,7 @@ class Hub(CallMethods):
         *,
         store: str | None = None,
         folders: str | os.PathLike[str] | None = None,
+        lease: float | None = None,
         idle: float | None = None,
         lifetime: float | None = None,
         processes: int | None = None,
@@ -54,7 +55,7 @@ class Hub(CallMethods):
         `servers`.
 
         `store`, such as `sqlite:sessions.db`, stores sessions so that another process can continue them; it also
-        needs `folders`. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
+        needs `folders`. Another process takes over the sessions of a killed one after `lease` seconds. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
         `processes` and `links` limit their number; at the limit a call waits up to `capacity_timeout` seconds.
         `handlers` answer requests of servers.
 
@@ -65,6 +66,7 @@ class Hub(CallMethods):
         settings = {
             "store": store,
             "folders": folders,
+            "lease": lease,
             "idle": idle,
             "lifetime": lifetime,
             "processes": processes,
@@ -90,7 +92,7 @@ class Hub(CallMethods):
 
     async def add_server(self, name: str, server: Mapping[str, Any]) -> list[str]:
         """Adds a server, as in the configuration file, or replaces the one of this name. The links of a replaced server
-        are closed, and the sessions that used it get a `StateLost`. Returns warnings about ignored settings.
+        are closed, and the sessions that used it get a `StateLostError`. Returns warnings about ignored settings.
 
         On the hub of an agent, see `Hub.agent`, only this agent has the server.
 
@@ -109,9 +111,9 @@ class Hub(CallMethods):
         removed: bool = await wait(self._hub.remove_server(name))
         return removed
 
-    async def wait_ready(self, server: str, limit: float = 60.0) -> None:
-        """Waits until a server can be used, for at most `limit` seconds."""
-        await wait(self._hub.wait_ready(server, limit))
+    async def wait_ready(self, server: str, timeout: float = 60.0) -> None:
+        """Waits until a server can be used, for at most `timeout` seconds."""
+        await wait(self._hub.wait_ready(server, timeout))
 
     def session(self, name: str | None = None) -> Session:
         """Returns the session of this name, found or created at its first use; without a name, a new session.
@@ -133,15 +135,15 @@ class Hub(CallMethods):
         return Session(self, name, None)
 
     async def find(self, name: str) -> Session:
-        """Finds the session of this name. Raises `UnknownSession` if there is none."""
+        """Finds the session of this name. Raises `UnknownSessionError` if there is none."""
         return Session(self, name, await wait(self._hub.find(name)))
 
     async def global_session(self, name: str) -> Session:
-        """Creates a session under a name that every agent can find by `find_global`. Raises `NameTaken` if it exists."""
+        """Creates a session under a name that every agent can find by `find_global`. Raises `NameTakenError` if it exists."""
         return Session(self, name, await wait(self._hub.global_session(name)))
 
     async def find_global(self, name: str) -> Session:
-        """Finds a session that an agent created by `global_session`. Raises `UnknownSession` if there is none."""
+        """Finds a session that an agent created by `global_session`. Raises `UnknownSessionError` if there is none."""
         return Session(self, name, await wait(self._hub.find_global(name)))
 
     async def resume(self, ticket: str) -> Session:
@@ -188,13 +190,18 @@ class Hub(CallMethods):
 
     def isolated(self, *servers: str) -> SubAgent:
         """Returns a sub-agent with its own links to these servers, in whichever session, which end with it. Use it in
-        `async with`, or as a decorator. Entering it raises `UnknownServer` if there is no such server."""
-        return SubAgent(self, servers, denied=False)
+        `async with`, or as a decorator. Entering it raises `UnknownServerError` if there is no such server."""
+        return SubAgent(self, servers, "isolated")
 
     def denied(self, *servers: str) -> SubAgent:
         """Returns a sub-agent without access to these servers, in whichever session. Use it in `async with`, or as a
-        decorator. Entering it raises `UnknownServer` if there is no such server."""
-        return SubAgent(self, servers, denied=True)
+        decorator. Entering it raises `UnknownServerError` if there is no such server."""
+        return SubAgent(self, servers, "denied")
+
+    def inherited(self, *servers: str) -> SubAgent:
+        """Returns a sub-agent that uses its caller's links to these servers. This is the default; it only makes the choice
+        explicit, and checks that the servers exist."""
+        return SubAgent(self, servers, "inherited")
 
     def events(self) -> Events:
         """Subscribes to the events of sessions, until the hub is closed."""
@@ -213,15 +220,15 @@ class Hub(CallMethods):
     def with_options(
         self,
         *,
-        timeout: float | None = None,
-        restart_on_loss: bool = False,
-        on_notification: NotificationHandler | None = None,
+        timeout: float | None | Unchanged = UNCHANGED,
+        restart_on_loss: bool | Unchanged = UNCHANGED,
+        on_notification: NotificationHandler | None | Unchanged = UNCHANGED,
     ) -> Hub:
         """Returns the same hub with options for its calls: they fail after `timeout` seconds without an answer or
         progress, are repeated if state was lost before they ran, and pass progress and log messages to
-        `on_notification`."""
+        `on_notification`. Options that are not named stay as they are."""
         hub = Hub(self._hub, self._handlers, self._name)
-        hub._timeout, hub._restart_on_loss, hub._on_notification = timeout, restart_on_loss, on_notification
+        hub._take_options(self, timeout, restart_on_loss, on_notification)
         return hub
 
     async def langchain_tools(
@@ -247,10 +254,10 @@ class Hub(CallMethods):
 
         return as_tools(self, await self.tools(server), key=key, prefix=prefix, handle_errors=handle_errors)
 
-    async def close(self, limit: float = 10.0) -> CloseReport:
-        """Closes the hub within `limit` seconds, and returns counts. Further use is an error. Sessions in memory end;
+    async def close(self, timeout: float = 10.0) -> CloseReport:
+        """Closes the hub within `timeout` seconds, and returns counts. Further use is an error. Sessions in memory end;
         named ones in a store are released."""
-        return CloseReport(*await wait(self._hub.close(limit)))
+        return CloseReport(*await wait(self._hub.close(timeout)))
 
     async def __aenter__(self) -> Hub:
         return self

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .. import _core
 from .._aio import decorate, wait
-from .._errors import InvalidInput
+from .._errors import InvalidInputError
 from .._scope import Scope, ScopeStack, current, current_core
 from .session import Session
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .hub import Hub
 
 F = TypeVar("F", bound=Callable[..., Any])
+Access = Literal["isolated", "inherited", "denied"]
 
 
 class Run:
@@ -47,22 +48,22 @@ class Run:
 
 
 class SubAgent:
-    """Sub-agent with its own access to servers, see `Hub.isolated` and `Hub.denied`. Its rules hold in every session that
+    """Sub-agent with its own access to servers, see `Hub.isolated`, `Hub.inherited` and `Hub.denied`. Its rules hold in every session that
     it uses, in its own sub-agents, and outside any scope."""
 
-    def __init__(self, hub: Hub, servers: tuple[str, ...], *, denied: bool) -> None:
+    def __init__(self, hub: Hub, servers: tuple[str, ...], access: Access) -> None:
         self._hub = hub
         self._servers = servers
-        self._denied = denied
+        self._access: Access = access
         self._stack: ScopeStack[list[_core.Scope]] = ScopeStack()
 
     async def __aenter__(self) -> None:
         if not self._servers:
-            raise InvalidInput("name the servers: a sub-agent without one would have access to all")
+            raise InvalidInputError("name the servers: a sub-agent without one would have access to all")
         outer = current.get()
         scopes, core = list[_core.Scope](), None if outer is None else outer.core
         for server in self._servers:
-            scopes.append(core := self._hub._hub.sub_agent(core, server, self._denied))
+            scopes.append(core := self._hub._hub.sub_agent(core, server, self._access))
         self._stack.push(Scope(scopes[-1], None if outer is None else outer.handlers), scopes)
 
     async def __aexit__(
@@ -73,8 +74,8 @@ class SubAgent:
             scope.leave()
 
     def __call__(self, function: F) -> F:
-        return decorate(lambda: SubAgent(self._hub, self._servers, denied=self._denied), function)
+        return decorate(lambda: SubAgent(self._hub, self._servers, self._access), function)
 
     def __repr__(self) -> str:
         servers = ", ".join(self._servers)
-        return f"<stayput.SubAgent of {self._hub!r}, {'denied' if self._denied else 'isolated'}: {servers}>"
+        return f"<stayput.SubAgent of {self._hub!r}, {self._access}: {servers}>"

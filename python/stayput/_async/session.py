@@ -9,7 +9,7 @@ from .. import _core
 from .._aio import wait
 from .._scope import Scope, ScopeStack, current_core
 from .._types import Handlers, SessionInfo, SessionStatus
-from .calls import CallMethods, NotificationHandler
+from .calls import UNCHANGED, CallMethods, NotificationHandler, Unchanged
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -63,14 +63,13 @@ class Session(CallMethods):
     def with_options(
         self,
         *,
-        timeout: float | None = None,
-        restart_on_loss: bool = False,
-        on_notification: NotificationHandler | None = None,
+        timeout: float | None | Unchanged = UNCHANGED,
+        restart_on_loss: bool | Unchanged = UNCHANGED,
+        on_notification: NotificationHandler | None | Unchanged = UNCHANGED,
     ) -> Session:
         """Returns the same session with options for its calls. See `Hub.with_options`."""
-        session = Session(self.hub, self.name, self._core)
-        session._handlers = self._handlers
-        session._timeout, session._restart_on_loss, session._on_notification = timeout, restart_on_loss, on_notification
+        session = Session(self.hub, self.name, self._core, ends=self._ends)
+        session._take_options(self, timeout, restart_on_loss, on_notification)
         return session
 
     async def langchain_tools(

@@ -17,7 +17,7 @@ except ImportError as error:
 from ._blocks import Artifact, content_blocks
 from ._client import MultiServerMCPClient, ServerSession, load_mcp_tools
 from ._resolver import Key
-from ._tool import SessionTool, ToolFailed
+from ._tool import SessionTool, ToolFailedError
 from ._tools import as_tools
 
 del _langchain_core
@@ -28,7 +28,7 @@ __all__ = [
     "MultiServerMCPClient",
     "ServerSession",
     "SessionTool",
-    "ToolFailed",
+    "ToolFailedError",
     "as_tools",
     "content_blocks",
     "load_mcp_tools",

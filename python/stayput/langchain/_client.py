@@ -13,7 +13,7 @@ from langchain_core.documents.base import Blob
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import BaseTool
 
-from .._errors import InvalidInput
+from .._errors import InvalidInputError
 from .._async import Hub, Session
 from .._types import Prompt, Resource, Tool, ToolResult
 from ._blocks import content_block
@@ -98,7 +98,7 @@ class MultiServerMCPClient:
     ) -> None:
         """`key` selects the session name from the config; `settings` are those of `stayput.Hub.from_config`."""
         if callbacks or tool_interceptors:
-            raise InvalidInput(
+            raise InvalidInputError(
                 "callbacks and interceptors are not supported: use `handlers` for requests of servers, "
                 "`hub.with_options(on_notification=…)` for notifications, or middleware of the agent"
             )
@@ -171,7 +171,7 @@ class MultiServerMCPClient:
 
     def _check_server(self, server: str) -> None:
         if server not in self.connections:
-            raise InvalidInput(f"there is no server `{server}`; there are: {', '.join(self.connections) or 'none'}")
+            raise InvalidInputError(f"there is no server `{server}`; there are: {', '.join(self.connections) or 'none'}")
 
     async def aclose(self) -> None:
         """Closes the hub. Without this call it is closed with the client or with the interpreter."""

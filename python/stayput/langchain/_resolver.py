@@ -12,7 +12,7 @@ from typing import TypeVar
 from langchain_core.runnables import RunnableConfig
 
 from .. import _async, sync
-from .._errors import NoSession
+from .._errors import NoSessionError
 from .._scope import Scope, current
 
 Key = str | Callable[[RunnableConfig], str | None]
@@ -77,7 +77,7 @@ class SessionResolver:
         token = None if self._scope is None else current.set(_called_here(self._scope))
         try:
             yield
-        except NoSession as error:
+        except NoSessionError as error:
             raise self._explain(error) from None
         finally:
             if token is not None:
@@ -93,7 +93,7 @@ class SessionResolver:
         # An empty name counts as none, so that callers without a name do not share a session.
         return None if name is None or str(name) == "" else str(name)
 
-    def _explain(self, error: NoSession) -> NoSession:
+    def _explain(self, error: NoSessionError) -> NoSessionError:
         if self._key is None:
             message = f'{error}; or get the tools by `langchain_tools(key="thread_id")`'
         elif callable(self._key):
@@ -103,7 +103,7 @@ class SessionResolver:
                 f"this call belongs to no session: give it one by "
                 f'`config={{"configurable": {{"{self._key}": …}}}}`, or make it inside `hub.run()`'
             )
-        return NoSession(message, kind=error.kind)
+        return NoSessionError(message, kind=error.kind)
 
 
 def _own_scope(hub: AnyHub, scope: Scope | None) -> Scope | None:

@@ -11,24 +11,24 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
 from .._errors import (
-    AtCapacity,
-    CallFailed,
-    AccessDenied,
+    AtCapacityError,
+    CallFailedError,
+    AccessDeniedError,
     ProtocolError,
-    ServerFailed,
-    StateLost,
+    ServerFailedError,
+    StateLostError,
     StayputError,
-    InputRequired,
+    InputRequiredError,
 )
 from .._types import Tool, ToolResult
 from ._blocks import Artifact, Block, content_blocks
 from ._resolver import SessionResolver
 
-MODEL_ERRORS = (StateLost, ProtocolError, CallFailed, ServerFailed, AtCapacity, AccessDenied, InputRequired)
+MODEL_ERRORS = (StateLostError, ProtocolError, CallFailedError, ServerFailedError, AtCapacityError, AccessDeniedError, InputRequiredError)
 """Errors that the model can react to: it gets them as a message. All others are mistakes of the program, and are raised."""
 
 
-class ToolFailed(ToolException):
+class ToolFailedError(ToolException):
     """The tool reported a failure, or the call failed; the cause of a failed call is a `StayputError`."""
 
     def __init__(self, message: str, content: list[Block], result: ToolResult | None = None) -> None:
@@ -80,7 +80,7 @@ class SessionTool(BaseTool):
         if result.after_loss:
             content.insert(0, {"type": "text", "text": _AFTER_LOSS.format(self.server)})
         if result.is_error:
-            raise ToolFailed(result.text or f"the tool `{self.tool}` failed without a message", content, result)
+            raise ToolFailedError(result.text or f"the tool `{self.tool}` failed without a message", content, result)
         return content, Artifact(
             structured_content=result.structured,
             raw=result.data,
@@ -98,18 +98,18 @@ def _raise_tool_failed() -> Generator[None, None, None]:
     try:
         yield
     except MODEL_ERRORS as error:
-        raise ToolFailed(str(error), [{"type": "text", "text": _message(error)}]) from error
+        raise ToolFailedError(str(error), [{"type": "text", "text": _message(error)}]) from error
 
 
 def _message(error: StayputError) -> str:
-    if error.may_have_run and not isinstance(error, StateLost):
+    if error.may_have_run and not isinstance(error, StateLostError):
         return f"{error}. It may have been carried out."
     return str(error)
 
 
 def _error_content(error: ToolException) -> list[str | dict[str, Any]]:
     """Returns the content for the model in place of a result."""
-    if isinstance(error, ToolFailed):
+    if isinstance(error, ToolFailedError):
         return list(error.content)
     return [{"type": "text", "text": str(error)}]
 

@@ -13,7 +13,7 @@ from .._blocking import wait
 from .._build import build_hub, config_text
 from .._scope import current, current_core
 from .._types import Handlers, SessionInfo, CloseReport
-from .calls import CallMethods, NotificationHandler
+from .calls import UNCHANGED, CallMethods, NotificationHandler, Unchanged
 from .events import Events
 from .run import Run, SubAgent
 from .session import Session
@@ -44,6 +44,7 @@ class Hub(CallMethods):
         *,
         store: str | None = None,
         folders: str | os.PathLike[str] | None = None,
+        lease: float | None = None,
         idle: float | None = None,
         lifetime: float | None = None,
         processes: int | None = None,
@@ -55,7 +56,7 @@ class Hub(CallMethods):
         `servers`.
 
         `store`, such as `sqlite:sessions.db`, stores sessions so that another process can continue them; it also
-        needs `folders`. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
+        needs `folders`. Another process takes over the sessions of a killed one after `lease` seconds. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
         `processes` and `links` limit their number; at the limit a call waits up to `capacity_timeout` seconds.
         `handlers` answer requests of servers.
 
@@ -66,6 +67,7 @@ class Hub(CallMethods):
         settings = {
             "store": store,
             "folders": folders,
+            "lease": lease,
             "idle": idle,
             "lifetime": lifetime,
             "processes": processes,
@@ -91,7 +93,7 @@ class Hub(CallMethods):
 
     def add_server(self, name: str, server: Mapping[str, Any]) -> list[str]:
         """Adds a server, as in the configuration file, or replaces the one of this name. The links of a replaced server
-        are closed, and the sessions that used it get a `StateLost`. Returns warnings about ignored settings.
+        are closed, and the sessions that used it get a `StateLostError`. Returns warnings about ignored settings.
 
         On the hub of an agent, see `Hub.agent`, only this agent has the server.
 
@@ -110,9 +112,9 @@ class Hub(CallMethods):
         removed: bool = wait(self._hub.remove_server(name))
         return removed
 
-    def wait_ready(self, server: str, limit: float = 60.0) -> None:
-        """Waits until a server can be used, for at most `limit` seconds."""
-        wait(self._hub.wait_ready(server, limit))
+    def wait_ready(self, server: str, timeout: float = 60.0) -> None:
+        """Waits until a server can be used, for at most `timeout` seconds."""
+        wait(self._hub.wait_ready(server, timeout))
 
     def session(self, name: str | None = None) -> Session:
         """Returns the session of this name, found or created at its first use; without a name, a new session.
@@ -134,15 +136,15 @@ class Hub(CallMethods):
         return Session(self, name, None)
 
     def find(self, name: str) -> Session:
-        """Finds the session of this name. Raises `UnknownSession` if there is none."""
+        """Finds the session of this name. Raises `UnknownSessionError` if there is none."""
         return Session(self, name, wait(self._hub.find(name)))
 
     def global_session(self, name: str) -> Session:
-        """Creates a session under a name that every agent can find by `find_global`. Raises `NameTaken` if it exists."""
+        """Creates a session under a name that every agent can find by `find_global`. Raises `NameTakenError` if it exists."""
         return Session(self, name, wait(self._hub.global_session(name)))
 
     def find_global(self, name: str) -> Session:
-        """Finds a session that an agent created by `global_session`. Raises `UnknownSession` if there is none."""
+        """Finds a session that an agent created by `global_session`. Raises `UnknownSessionError` if there is none."""
         return Session(self, name, wait(self._hub.find_global(name)))
 
     def resume(self, ticket: str) -> Session:
@@ -189,13 +191,18 @@ class Hub(CallMethods):
 
     def isolated(self, *servers: str) -> SubAgent:
         """Returns a sub-agent with its own links to these servers, in whichever session, which end with it. Use it in
-        `with`, or as a decorator. Entering it raises `UnknownServer` if there is no such server."""
-        return SubAgent(self, servers, denied=False)
+        `with`, or as a decorator. Entering it raises `UnknownServerError` if there is no such server."""
+        return SubAgent(self, servers, "isolated")
 
     def denied(self, *servers: str) -> SubAgent:
         """Returns a sub-agent without access to these servers, in whichever session. Use it in `with`, or as a
-        decorator. Entering it raises `UnknownServer` if there is no such server."""
-        return SubAgent(self, servers, denied=True)
+        decorator. Entering it raises `UnknownServerError` if there is no such server."""
+        return SubAgent(self, servers, "denied")
+
+    def inherited(self, *servers: str) -> SubAgent:
+        """Returns a sub-agent that uses its caller's links to these servers. This is the default; it only makes the choice
+        explicit, and checks that the servers exist."""
+        return SubAgent(self, servers, "inherited")
 
     def events(self) -> Events:
         """Subscribes to the events of sessions, until the hub is closed."""
@@ -214,15 +221,15 @@ class Hub(CallMethods):
     def with_options(
         self,
         *,
-        timeout: float | None = None,
-        restart_on_loss: bool = False,
-        on_notification: NotificationHandler | None = None,
+        timeout: float | None | Unchanged = UNCHANGED,
+        restart_on_loss: bool | Unchanged = UNCHANGED,
+        on_notification: NotificationHandler | None | Unchanged = UNCHANGED,
     ) -> Hub:
         """Returns the same hub with options for its calls: they fail after `timeout` seconds without an answer or
         progress, are repeated if state was lost before they ran, and pass progress and log messages to
-        `on_notification`."""
+        `on_notification`. Options that are not named stay as they are."""
         hub = Hub(self._hub, self._handlers, self._name)
-        hub._timeout, hub._restart_on_loss, hub._on_notification = timeout, restart_on_loss, on_notification
+        hub._take_options(self, timeout, restart_on_loss, on_notification)
         return hub
 
     def langchain_tools(
@@ -248,10 +255,10 @@ class Hub(CallMethods):
 
         return as_tools(self, self.tools(server), key=key, prefix=prefix, handle_errors=handle_errors)
 
-    def close(self, limit: float = 10.0) -> CloseReport:
-        """Closes the hub within `limit` seconds, and returns counts. Further use is an error. Sessions in memory end;
+    def close(self, timeout: float = 10.0) -> CloseReport:
+        """Closes the hub within `timeout` seconds, and returns counts. Further use is an error. Sessions in memory end;
         named ones in a store are released."""
-        return CloseReport(*wait(self._hub.close(limit)))
+        return CloseReport(*wait(self._hub.close(timeout)))
 
     def __enter__(self) -> Hub:
         return self

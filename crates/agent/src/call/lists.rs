@@ -160,7 +160,7 @@ impl Hub {
         let known = self.server(server)?;
         let unreadable = || {
             Error::InvalidInput(
-                "the profile cannot be read: it must come from `Hub::profile`".to_owned(),
+                "the profile cannot be read: it must come from `profile` of a hub".to_owned(),
             )
         };
         let profile = Profile::from_text(profile).ok_or_else(unreadable)?;

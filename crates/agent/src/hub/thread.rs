@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::mpsc,
+    sync::{Mutex, mpsc},
     task::{Context, Poll},
     thread,
     time::Duration,
@@ -17,9 +17,14 @@ use tokio::{
 };
 
 use super::close::HubResources;
+use crate::lock::lock;
 
 /// Time that links have to close when the hub is dropped without [`Hub::close`](crate::Hub::close).
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest time for which dropping a hub inside a runtime waits until its sessions in a persistent store are released.
+/// Without this a program that returns from `main` would hold them until its lease runs out.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Handle of the thread on which a hub's links and timers run, so that they outlive the caller's runtime.
 pub(crate) struct HubThread {
@@ -27,6 +32,8 @@ pub(crate) struct HubThread {
     /// Dropping it ends the thread, which closes everything first.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
+    /// Disconnects when everything is closed. `None` if nobody has to wait for that inside a runtime.
+    closed: Option<Mutex<mpsc::Receiver<()>>>,
     /// Process that started the thread. A forked child has a copy of this value, but not the thread.
     process: u32,
 }
@@ -42,6 +49,7 @@ impl HubThread {
     {
         let (stop, stopped) = oneshot::channel::<()>();
         let (sender, receiver) = mpsc::channel();
+        let (closing, closed) = mpsc::channel::<()>();
         let is_external = runtime.is_some();
         let main = move || {
             let runtime = match runtime {
@@ -59,9 +67,10 @@ impl HubThread {
             runtime.block_on(async {
                 match open(handle.clone()).await {
                     Ok((value, resources)) => {
-                        let _ = sender.send(Ok((handle, value)));
+                        let _ = sender.send(Ok((handle, value, resources.persistent)));
                         let _ = stopped.await;
                         resources.close(SHUTDOWN_TIMEOUT).await;
+                        drop(closing);
                     }
                     Err(error) => {
                         let _ = sender.send(Err(error));
@@ -72,9 +81,11 @@ impl HubThread {
         let name = if is_external { "stayput-close" } else { "stayput" };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(main)?;
         let ended = || std::io::Error::other("the thread of the hub ended while it was starting");
-        let (handle, value) = receiver.recv().map_err(|_| ended())??;
+        let (handle, value, persistent) = receiver.recv().map_err(|_| ended())??;
         let (stop, thread, process) = (Some(stop), Some(thread), std::process::id());
-        Ok((Self { handle, stop, thread, process }, value))
+        // The work on an external runtime may need the very thread that drops the hub.
+        let closed = (persistent && !is_external).then(|| Mutex::new(closed));
+        Ok((Self { handle, stop, thread, closed, process }, value))
     }
 
     /// Whether the current process is the one that started the thread.
@@ -99,12 +110,17 @@ impl HubThread {
 }
 
 impl Drop for HubThread {
-    /// Waits until everything is closed, unless this would block a runtime: then the thread closes in the background.
+    /// Waits until everything is closed. If this would block a runtime, the thread closes in the background; only the
+    /// sessions in a persistent store are waited for, up to [`RELEASE_TIMEOUT`].
     fn drop(&mut self) {
         drop(self.stop.take());
-        let may_block = self.is_own_process() && Handle::try_current().is_err();
-        if let Some(thread) = self.thread.take().filter(|_| may_block) {
-            let _ = thread.join();
+        if !self.is_own_process() {
+            return;
+        }
+        if Handle::try_current().is_err() {
+            let _ = self.thread.take().map(thread::JoinHandle::join);
+        } else if let Some(closed) = &self.closed {
+            let _ = lock(closed).recv_timeout(RELEASE_TIMEOUT);
         }
     }
 }

@@ -156,7 +156,8 @@ mod tests {
     fn denied_server_stays_denied() {
         let isolated = || ServerRule::Isolated(Arc::default());
         let rules = AccessRules::default().with(None, ("a", true), ServerRule::Denied);
-        let rules = rules.with(None, ("a", true), isolated()).with(Some(1), ("b", true), isolated());
+        let rules =
+            rules.with(None, ("a", true), isolated()).with(Some(1), ("b", true), isolated());
         assert!(matches!(rules.get(1, "a"), Some(ServerRule::Denied)));
         assert!(matches!(rules.get(1, "b"), Some(ServerRule::Isolated(_))));
         assert!(rules.get(2, "b").is_none(), "a rule of another hub");

@@ -117,7 +117,7 @@ impl SessionGuard {
             .await?;
         if let Err(ended) = self.check_run() {
             // The run ended while the session was being opened, so nothing else ends this session.
-            let _ = end_session(hub.clone(), self.id, EndMode::Forget).await;
+            let _ = end_session(hub.clone(), self.id).await;
             return Err(ended);
         }
         match hub.sessions.find_by_id(&hub.owner, self.id).await {
@@ -150,14 +150,9 @@ impl SessionGuard {
     pub(crate) async fn end(&self) -> Result<(), Error> {
         self.hub.check_process()?;
         self.ends_on_drop.store(false, Ordering::Relaxed);
-        let task = end_session(self.hub.clone(), self.id, self.end_mode());
+        let task = end_session(self.hub.clone(), self.id);
         // The task is cancelled if the runtime was shut down, and all links with it.
         self.hub.thread.handle().spawn(task).await.unwrap_or(Err(Error::HubClosed))
-    }
-
-    /// An unnamed session leaves no tombstone, because it cannot be looked up.
-    fn end_mode(&self) -> EndMode {
-        if self.open_options.is_some() { EndMode::Forget } else { EndMode::Tombstone }
     }
 
     fn check_run(&self) -> Result<(), Error> {
@@ -178,7 +173,7 @@ impl SessionGuard {
         let ends = self.ends_on_drop.swap(false, Ordering::Relaxed);
         if ends && was_opened && self.hub.thread.is_own_process() {
             // If this fails, the session expires by itself.
-            let task = end_session(self.hub.clone(), self.id, self.end_mode());
+            let task = end_session(self.hub.clone(), self.id);
             self.hub.thread.handle().spawn(task);
         }
     }
@@ -190,27 +185,16 @@ impl SessionGuard {
     }
 }
 
-/// Way to end a session in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndMode {
-    /// Keeps its name and generation, so that the next session of this name reports the loss.
-    Tombstone,
-    /// Keeps nothing.
-    Forget,
-}
-
-/// Ends a session, also one that other guards still have.
-async fn end_session(hub: Arc<HubInner>, id: SessionId, mode: EndMode) -> Result<(), Error> {
+/// Ends a session, also one that other guards still have. It leaves no tombstone: a session of its name starts fresh,
+/// because its owner knows that it was ended. Expiry leaves one, so that the next session of the name reports the loss.
+async fn end_session(hub: Arc<HubInner>, id: SessionId) -> Result<(), Error> {
     let found = match hub.sessions.find_by_id(&hub.owner, id).await {
         Ok(found) => Some(found.session().clone()),
         Err(SessionOpenError::Ended(_) | SessionOpenError::Unknown) => None,
         Err(error) => return Err(error.into()),
     };
     if let Some(session) = &found {
-        match mode {
-            EndMode::Tombstone => hub.sessions.end(session).await?,
-            EndMode::Forget => hub.sessions.end_and_remove(session).await?,
-        }
+        hub.sessions.end_and_remove(session).await?;
     }
     let _ = hub.links.end(id).await;
     if found.is_some() {

@@ -1,10 +1,13 @@
 //! Session on one server: opens the link between them, and reports losses of its state.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use stayput_core::{ActiveSession, Generation};
 use stayput_engine::NextState;
-use stayput_upstream::{CallError, Delivery, LinkOwner, LossReason, PooledLink};
+use stayput_upstream::{CallError, Delivery, LinkOpenError, LinkOwner, LossReason, PooledLink};
 use stayput_wire::Era;
 
 use super::scope::TaskScope;
@@ -12,6 +15,10 @@ use crate::{
     Error, Event, Hub, StateLost,
     hub::{HubInner, HubServer},
 };
+
+/// Longest time for which a call waits for the backoff of a server that failed. A longer one fails the call, which the
+/// agent can repeat after [`Error::retry_after`].
+const MAX_BACKOFF_WAIT: Duration = Duration::from_secs(5);
 
 /// Session on one server, for the duration of a call.
 pub(crate) struct SessionLink {
@@ -39,7 +46,8 @@ struct PendingLoss {
 /// Loss to report.
 struct Loss {
     whole_session: bool,
-    reason: Option<LossReason>,
+    /// Loss of the link, if it was lost in this process.
+    link: Option<Arc<stayput_upstream::Loss>>,
     delivery: Delivery,
     /// State that follows.
     next: NextState,
@@ -86,19 +94,33 @@ impl SessionLink {
         Some(link)
     }
 
-    /// Returns the link, and opens it if necessary.
+    /// Returns the link, and opens it if necessary. Waits while the server backs off, up to [`MAX_BACKOFF_WAIT`].
     pub(crate) async fn open(&self) -> Result<PooledLink, Error> {
         if let Some(link) = self.find() {
             return Ok(link);
         }
-        let place = self.place();
-        let client = self.scope.guard.handlers().client_info();
-        let opening =
-            self.hub.engine.open_link((self.session.session(), &place), &self.entry.server, client);
-        let failed = |source| Error::ServerFailed { server: self.local_name.clone(), source };
-        let link = opening.await.map_err(failed)?;
-        self.announce(&link);
-        Ok(link)
+        let (place, mut waited) = (self.place(), Duration::ZERO);
+        loop {
+            let client = self.scope.guard.handlers().client_info();
+            let session = (self.session.session(), &place);
+            let error = match self.hub.engine.open_link(session, &self.entry.server, client).await {
+                Ok(link) => {
+                    self.announce(&link);
+                    return Ok(link);
+                }
+                Err(error) => error,
+            };
+            match *error {
+                LinkOpenError::BackingOff { pause, .. } if waited + pause <= MAX_BACKOFF_WAIT => {
+                    waited += pause;
+                    tokio::time::sleep(pause).await;
+                }
+                _ => {
+                    let server = self.local_name.clone();
+                    return Err(Error::ServerFailed { server, source: error });
+                }
+            }
+        }
     }
 
     /// Sends the event of a new link, and starts to answer the server's requests outside of calls.
@@ -150,23 +172,23 @@ impl SessionLink {
             return Ok(None);
         }
         let whole_session = pending.is_some_and(|pending| pending.whole_session);
-        let reason = link.loss().map(|loss| loss.reason());
-        let delivery = Delivery::NotSent;
+        let (link, delivery) = (link.loss().cloned(), Delivery::NotSent);
         let next = NextState::own(latest);
-        let loss = Loss { whole_session, reason, delivery, next };
+        let loss = Loss { whole_session, link, delivery, next };
         Ok(Some(self.report(loss, branch).await))
     }
 
     /// Sends the event of a loss, once, and acknowledges the loss in the record.
     async fn report(&self, loss: Loss, branch: u64) -> StateLost {
-        let Loss { whole_session, reason, delivery, next } = loss;
+        let Loss { whole_session, link, delivery, next } = loss;
+        let link = link.filter(|_| !whole_session);
         let generation = next.generation;
         let name = &self.entry.name;
-        let reason = match reason {
-            Some(reason) if !whole_session => reason.as_str(),
-            // A revived session has a higher incarnation.
-            _ if self.session.record().incarnation > 0 => "expired",
-            _ => "ended",
+        let reason = match &link {
+            // Only expiry leaves a generation to the session that is revived, or that takes the name.
+            _ if whole_session || self.session.record().incarnation > 0 => "expired",
+            Some(loss) => loss.reason().as_str(),
+            None => "ended",
         };
         if whole_session {
             self.scope.generations.record_all(generation);
@@ -183,7 +205,7 @@ impl SessionLink {
             // If this fails, the loss is reported once more, which does no harm.
             let _ = acknowledging.await;
         }
-        StateLost { server, generation, delivery, reason }
+        StateLost { server, generation, delivery, reason, link }
     }
 
     /// Converts the error of a call. A loss of state is reported to this scope.
@@ -194,8 +216,8 @@ impl SessionLink {
                 let (name, branch) = (&self.entry.name, self.branch_on(link));
                 let next = self.hub.engine.state_after_loss(self.session.session(), name, link);
                 self.scope.generations.record(name, branch, next.generation);
-                let (reason, delivery) = (Some(loss.reason()), error.delivery());
-                let loss = Loss { whole_session: false, reason, delivery, next };
+                let (link, delivery) = (Some(Arc::new(loss.clone())), error.delivery());
+                let loss = Loss { whole_session: false, link, delivery, next };
                 Error::StateLost(self.report(loss, branch).await)
             }
             _ => Error::CallFailed { server: self.local_name.clone(), source: error },

@@ -83,7 +83,7 @@ pub enum SessionStatus {
     /// The server failed, and is not started again before a delay is over.
     BackingOff {
         /// Remaining delay.
-        retry_in: Duration,
+        retry_after: Duration,
     },
 }
 
@@ -175,7 +175,7 @@ impl Session {
             LinkState::Over(loss) => SessionStatus::Closed {
                 reason: loss.map_or("ended", |loss| loss.reason().as_str()),
             },
-            LinkState::BackingOff(retry_in) => SessionStatus::BackingOff { retry_in },
+            LinkState::BackingOff(retry_after) => SessionStatus::BackingOff { retry_after },
             _ => SessionStatus::Unlinked,
         })
     }

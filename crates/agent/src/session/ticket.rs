@@ -114,7 +114,7 @@ impl TicketBody {
 
 fn unreadable() -> Error {
     Error::InvalidInput(
-        "the ticket cannot be read: it must come from `into_ticket` of the same version of Stayput"
+        "the ticket cannot be read: it must come from a session of the same version of Stayput"
             .to_owned(),
     )
 }

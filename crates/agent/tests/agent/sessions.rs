@@ -253,7 +253,7 @@ async fn ticket_moves_a_session_to_another_hub() {
     assert_eq!(info.expires.unwrap().since(info.last_used), Duration::from_secs(1_234));
     assert!(matches!(there.resume(&ticket).await, Err(Error::NameTaken { .. })));
     let bad = there.resume(&stayput::Ticket::from_secret("{}")).await.unwrap_err();
-    assert!(bad.to_string().contains("into_ticket"));
+    assert!(bad.to_string().contains("must come from a session"));
 }
 
 /// R142, R078.

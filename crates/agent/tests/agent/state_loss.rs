@@ -6,7 +6,8 @@ use crate::support::{ProcessMarker, TEST_TIMEOUT, builder, hub};
 use futures_util::future::join_all;
 use serde_json::json;
 use stayput::{
-    Error, Event, Expiry, Generation, Hub, Isolation, OnLoss, Options, Session, SessionStatus,
+    Error, Event, ExitStatus, Expiry, Generation, Hub, Isolation, OnLoss, Options, Session,
+    SessionStatus,
 };
 
 async fn count_on_server(session: &Session, server: &str) -> Result<u64, Error> {
@@ -109,17 +110,64 @@ async fn loss_of_an_expired_session_is_reported_once() {
     assert_eq!(count_on(&session).await.unwrap(), 1, "the loss was already reported");
 }
 
-/// §4.2.
+/// R071, E33: a web server has a new object for each request.
 #[tokio::test]
-async fn session_with_the_name_of_an_ended_one_reports_a_loss() {
+async fn expiry_is_reported_on_a_new_object() {
+    let marker = ProcessMarker::new();
+    let idle = Expiry::idle(Duration::from_millis(300));
+    let hub = builder(&marker).expiry(idle).build().unwrap();
+    assert_eq!(count_on(&hub.session("a").await.unwrap()).await.unwrap(), 1);
+    let mut events = hub.events();
+    while !matches!(events.next().await.unwrap(), Event::Ended { .. }) {}
+    let again = hub.session("a").await.unwrap();
+    again.extend(TEST_TIMEOUT).await.unwrap();
+    assert_eq!(loss_details(count_on(&again).await).1, Some("expired"));
+    assert_eq!(count_on(&hub.session("a").await.unwrap()).await.unwrap(), 1);
+}
+
+/// §4.2: the owner knows that it ended the session.
+#[tokio::test]
+async fn name_of_an_ended_session_starts_fresh() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
-    let first = hub.session("a").await.unwrap();
-    count_on(&first).await.unwrap();
+    let (first, other) = (hub.session("a").await.unwrap(), hub.session("a").await.unwrap());
+    assert_eq!(count_on(&first).await.unwrap(), 1);
     first.end().await.unwrap();
     let second = hub.session("a").await.unwrap();
-    assert_eq!(loss_details(count_on(&second).await).1, Some("ended"));
-    assert_eq!(count_on(&second).await.unwrap(), 1);
+    assert_eq!(count_on(&second).await.unwrap(), 1, "no error before it");
+    let old = count_on(&other).await.unwrap_err();
+    assert!(matches!(old, Error::SessionEnded { .. }), "an old object does not join: {old}");
+}
+
+/// The message says how the process ended; stderr is there for the operator only.
+#[tokio::test]
+async fn loss_tells_how_the_process_ended() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    let session = hub.session("a").await.unwrap();
+    count_on(&session).await.unwrap();
+    marker.kill_processes();
+    wait_for_exit(&session).await;
+    let lost = count_on(&session).await.unwrap_err();
+    assert_eq!(lost.state_lost().unwrap().exit_status(), Some(ExitStatus::Signal(9)));
+    assert!(lost.to_string().contains("(exited: its process was killed by signal 9"), "{lost}");
+}
+
+/// E28: calls wait for a short backoff, and get only the losses.
+#[tokio::test]
+async fn calls_wait_while_a_crashing_server_backs_off() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    let session = hub.session("a").await.unwrap();
+    let mut backed_off = false;
+    for _ in 0..4 {
+        assert_eq!(count_on(&session).await.unwrap(), 1);
+        let lost = session.call("counter", "crash", json!({})).await.unwrap_err();
+        assert!(lost.is_state_lost(), "{lost}");
+        let status = session.status("counter").unwrap();
+        backed_off |= matches!(status, SessionStatus::BackingOff { .. });
+    }
+    assert!(backed_off, "the server never backed off");
 }
 
 /// R125, §4.7.

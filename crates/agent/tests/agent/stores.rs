@@ -299,6 +299,25 @@ async fn session_that_comes_back_after_a_takeover_reports_the_loss() {
     assert_eq!(fixture.marker.processes_of("stayput-testserver"), 1, "the old process has ended");
 }
 
+/// A program that returns from `main` without `close` does not make the next one wait for its lease.
+#[tokio::test]
+async fn hub_that_is_dropped_in_a_runtime_releases_its_sessions() {
+    let fixture = Fixture::new(None).await;
+    let hub = |lease| {
+        let builder = Hub::builder().server("remote", Http::new(fixture.server.url()));
+        let folders = fixture.folder.path().join("folders");
+        builder.store(&fixture.store).lease(lease).folders(folders).build().unwrap()
+    };
+    // The sessions of a hub that releases nothing would be held for longer than the test may take.
+    let first = hub(TEST_TIMEOUT * 10);
+    let session = first.session("chat").await.unwrap();
+    assert_eq!(count_on(&session, "remote").await.unwrap(), 1);
+    drop((session, first));
+    let second = hub(LEASE);
+    let opening = tokio::time::timeout(TEST_TIMEOUT, second.session("chat")).await;
+    assert_eq!(count_on(&opening.unwrap().unwrap(), "remote").await.unwrap(), 2);
+}
+
 /// The check comes before the store is created.
 #[test]
 fn store_without_folders_is_refused() {
