@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from ._core import __version__
 from ._async import Events, Hub, Run, Session, SubAgent
+from ._build import __version__
 from ._errors import (
     AccessDeniedError,
     AtCapacityError,

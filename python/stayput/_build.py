@@ -17,6 +17,9 @@ SHUTDOWN_TIMEOUT = 10.0
 """Seconds that hubs have to close at the end of the interpreter."""
 
 
+__version__ = _core.__version__
+
+
 def build_hub(
     config: str | os.PathLike[str] | Mapping[str, Any], settings: dict[str, Any], handlers: Handlers
 ) -> _core.Hub:

@@ -108,7 +108,7 @@ def test_isolated_sub_agent_never_uses_the_server_of_a_session(kit: Kit) -> None
     async def main() -> None:
         async with stayput.Hub.from_config(kit.config(other=kit.entry())) as hub:
             await hub.enable_default_session()
-            chats = [hub, *(hub.session(name) for name in ("chat", "around", "thread-7"))]
+            chats: list[stayput.Hub | stayput.Session] = [hub, *(hub.session(name) for name in ("chat", "around", "thread-7"))]
             # Each counter that a sub-agent could reach is ahead of a new one.
             for calls in chats:
                 assert [await count(calls), await count(calls)] == [1, 2]

@@ -127,5 +127,5 @@ class CallMethods:
         protocol: `{"type": "ref/prompt", "name": …}` or `{"type": "ref/resource", "uri": …}`."""
         session, ref = await self._session(), encode_arguments(reference, {})
         op = self._hub.complete(current_core(), session, (server, ref), (argument, value))
-        completion = ToolResult(await wait(op, self._listener())).data.get("completion") or {}
-        return list(completion.get("values") or [])
+        completion: dict[str, list[str]] = ToolResult(await wait(op, self._listener())).data.get("completion") or {}
+        return completion.get("values") or []

@@ -51,8 +51,9 @@ class SubAgent:
     """Sub-agent with its own access to servers, see `Hub.isolated`, `Hub.inherited` and `Hub.denied`. Its rules hold in every session that
     it uses, in its own sub-agents, and outside any scope."""
 
-    def __init__(self, hub: Hub, servers: tuple[str, ...], access: Access) -> None:
+    def __init__(self, hub: Hub, core: _core.Hub, servers: tuple[str, ...], access: Access) -> None:
         self._hub = hub
+        self._core = core
         self._servers = servers
         self._access: Access = access
         self._stack: ScopeStack[list[_core.Scope]] = ScopeStack()
@@ -63,7 +64,7 @@ class SubAgent:
         outer = current.get()
         scopes, core = list[_core.Scope](), None if outer is None else outer.core
         for server in self._servers:
-            scopes.append(core := self._hub._hub.sub_agent(core, server, self._access))
+            scopes.append(core := self._core.sub_agent(core, server, self._access))
         self._stack.push(Scope(scopes[-1], None if outer is None else outer.handlers), scopes)
 
     async def __aexit__(
@@ -74,7 +75,7 @@ class SubAgent:
             scope.leave()
 
     def __call__(self, function: F) -> F:
-        return decorate(lambda: SubAgent(self._hub, self._servers, self._access), function)
+        return decorate(lambda: SubAgent(self._hub, self._core, self._servers, self._access), function)
 
     def __repr__(self) -> str:
         servers = ", ".join(self._servers)

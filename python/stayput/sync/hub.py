@@ -192,17 +192,17 @@ class Hub(CallMethods):
     def isolated(self, *servers: str) -> SubAgent:
         """Returns a sub-agent with its own links to these servers, in whichever session, which end with it. Use it in
         `with`, or as a decorator. Entering it raises `UnknownServerError` if there is no such server."""
-        return SubAgent(self, servers, "isolated")
+        return SubAgent(self, self._hub, servers, "isolated")
 
     def denied(self, *servers: str) -> SubAgent:
         """Returns a sub-agent without access to these servers, in whichever session. Use it in `with`, or as a
         decorator. Entering it raises `UnknownServerError` if there is no such server."""
-        return SubAgent(self, servers, "denied")
+        return SubAgent(self, self._hub, servers, "denied")
 
     def inherited(self, *servers: str) -> SubAgent:
         """Returns a sub-agent that uses its caller's links to these servers. This is the default; it only makes the choice
         explicit, and checks that the servers exist."""
-        return SubAgent(self, servers, "inherited")
+        return SubAgent(self, self._hub, servers, "inherited")
 
     def events(self) -> Events:
         """Subscribes to the events of sessions, until the hub is closed."""
