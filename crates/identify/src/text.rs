@@ -68,15 +68,15 @@ pub fn minted(handle: &Handle) -> String {
     )
 }
 
-/// Tells that a session cannot be opened. An unknown session and one of another owner get the same text. `way_out`
+/// Tells that a session cannot be opened. An unknown session and one of another owner get the same text. `hint`
 /// tells what the caller can do.
 #[must_use]
-pub fn refusal(error: &SessionOpenError, way_out: &str) -> String {
+pub fn refusal(error: &SessionOpenError, hint: &str) -> String {
     match error {
         SessionOpenError::Unknown => format!(
-            "There is no such session for you: it is over, or never was. Nothing was run. {way_out}"
+            "There is no such session for you: it is over, or never was. Nothing was run. {hint}"
         ),
-        SessionOpenError::Ended(_) => format!("Nothing was run: {error}. {way_out}"),
+        SessionOpenError::Ended(_) => format!("Nothing was run: {error}. {hint}"),
         error => format!("Nothing was run: {error}."),
     }
 }

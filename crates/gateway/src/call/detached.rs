@@ -20,7 +20,7 @@ pub(super) fn detach(
     keep: bool,
 ) -> Arc<EventStream> {
     let server = running.client_call.owner.server.shared_name();
-    let line = connection.line().cloned();
+    let line = connection.only_stream().cloned();
     let stream = line.unwrap_or_else(|| new_stream(&connection, Some(server), keep));
     let task = DetachedCall { running, connection, stream: stream.clone() };
     tokio::runtime::Handle::current().spawn(task.run(first).in_current_span());
@@ -62,7 +62,7 @@ impl DetachedCall {
             break;
         }
         // The only stream of a connection stays open after a call.
-        if self.connection.line().is_none() {
+        if self.connection.only_stream().is_none() {
             self.stream.end();
             self.connection.streams.tidy();
             self.running.client_call.owner.app.stream_cache.put(&self.stream);

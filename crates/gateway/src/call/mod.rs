@@ -126,7 +126,7 @@ async fn identify(
             None,
         );
     }
-    let choice = identify::which(context).await;
+    let choice = identify::identify_session(context).await;
     let cookie = match &choice {
         _ if context.connection.is_some() || !cookie::is_on(context.app) => None,
         SessionChoice::Session { session, .. } => {

@@ -42,7 +42,7 @@ pub(super) async fn reach(
     };
     if let Some(connection) = connection {
         let not_listening = connection.lacks_listener_for(link.key());
-        if connection.has_used(link.entry_id(), link.generation()) || opened || not_listening {
+        if connection.note_link_use(link.entry_id(), link.generation()) || opened || not_listening {
             link = Box::pin(introduced(&owner.app, connection, link, opened)).await?;
         }
     }

@@ -111,7 +111,7 @@ impl Connections {
             (ConnectionGuard::new(&connection), all.replace(ConnectionEntry(connection)))
         };
         if let Some(ConnectionEntry(before)) = before {
-            before.fall_silent();
+            before.detach_stream();
             before.close();
         }
         guard
@@ -157,7 +157,7 @@ impl Connections {
         self.forget(|it| {
             let count = counts.entry(it.session).or_default();
             *count += 1;
-            *count > OF_SESSION && !it.is_in_use() && it.is_as_kept()
+            *count > OF_SESSION && !it.is_in_use() && it.matches_stored()
         });
     }
 

@@ -23,7 +23,7 @@ pub(super) async fn session(
     if !carriers.connection && Box::pin(app.keeps(context)).await {
         return Ok(None);
     }
-    if let Some(session) = connection.again(&app.sessions) {
+    if let Some(session) = connection.reenter_default_session(&app.sessions) {
         return Ok(Some(FoundSession::from_existing(session)));
     }
     // Boxed because it is rare: without the box, the future of every call would be as large as this one.
@@ -39,7 +39,7 @@ async fn looked_up(
     let failed = |error: SessionOpenError| Refusal::of(&error, "Begin anew with `initialize`.");
     match app.session(&connection.owner, connection.default_session()).await {
         Ok(session) => {
-            connection.went_to(session.session());
+            connection.cache_default_session(session.session());
             Ok(FoundSession::from_existing(session))
         }
         // The session was ended on another connection; this connection is still open.
@@ -59,7 +59,9 @@ async fn succeed(
     over: &Record,
 ) -> Result<FoundSession, SessionOpenError> {
     let session = match &over.key {
-        Some(key) => open::keyed(app, context, over.agent.clone(), key.clone()).await?.session,
+        Some(key) => {
+            open::open_by_key(app, context, over.agent.clone(), key.clone()).await?.session
+        }
         None => {
             let session =
                 app.sessions.open(&OpenOptions::new(context.owner.clone())).await?.session;
@@ -68,7 +70,7 @@ async fn succeed(
             session
         }
     };
-    let led = connection.succeed(over.id, session.id());
+    let led = connection.replace_default_session(over.id, session.id());
     if led == session.id() {
         set_default_session(app, context, &session).await?;
         return Ok(FoundSession::from_existing(session));
@@ -83,9 +85,9 @@ async fn succeed(
 }
 
 /// Records that the connection uses this session: messages outside of calls concern it, too.
-pub(super) fn noted(context: &RequestContext<'_>, session: &Session) {
+pub(super) fn note_named_session(context: &RequestContext<'_>, session: &Session) {
     if let Some(connection) = context.connection {
-        connection.uses(session.id());
+        connection.note_named_session(session.id());
     }
 }
 

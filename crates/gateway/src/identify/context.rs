@@ -93,7 +93,7 @@ impl<'a> RequestContext<'a> {
 
     /// Owner and session for requests to servers outside of a call; `None` without a connection.
     pub(crate) fn place(&self) -> Option<LinkOwner> {
-        self.connection.map(|connection| connection.place())
+        self.connection.map(|connection| connection.link_owner())
     }
 
     /// Name of the target in the log.

@@ -11,16 +11,7 @@ use stayput_identify::Cookie;
 pub(crate) use stayput_identify::read_cookie as read;
 
 use super::{FoundSession, RequestContext, refusal::Refusal};
-use crate::{identify::header_names, state::AppState};
-
-/// Returns the secret name of the request's connection, from the header `Mcp-Session-Id` or else from the cookie.
-/// `None` if the value is not a valid name.
-pub(crate) fn connection(app: &AppState, headers: &HeaderMap) -> Option<Handle> {
-    let by_header =
-        headers.get(&header_names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
-    let by_cookie = || read(headers).filter(|_| is_on(app));
-    by_header.or_else(by_cookie)?.parse().ok()
-}
+use crate::state::AppState;
 
 /// Whether cookies are enabled.
 pub(crate) fn is_on(app: &AppState) -> bool {

@@ -5,6 +5,7 @@
 //! one class are an error.
 
 mod connection;
+mod connection_name;
 mod context;
 pub(crate) mod cookie;
 mod ephemeral;
@@ -24,8 +25,8 @@ use stayput_identify::{MetaMembers, read_hints};
 pub(crate) use stayput_identify::{RequestEdit, add_handle};
 
 pub(crate) use self::{
-    connection::set_default_session, context::RequestContext, ephemeral::EphemeralSession,
-    open::keyed, refusal::Refusal,
+    connection::set_default_session, connection_name::read_connection_name,
+    context::RequestContext, ephemeral::EphemeralSession, open::open_by_key, refusal::Refusal,
 };
 use crate::state::AppState;
 
@@ -72,10 +73,10 @@ pub(crate) struct NamedSession {
 }
 
 /// Identifies the session of a request.
-pub(crate) async fn which(context: &RequestContext<'_>) -> SessionChoice {
+pub(crate) async fn identify_session(context: &RequestContext<'_>) -> SessionChoice {
     let app = context.app;
     let done = async {
-        let NamedSession { found, text } = named(app, context, false).await?;
+        let NamedSession { found, text } = named_session(app, context, false).await?;
         let found = match found {
             None => connection::session(app, context).await?,
             found => found,
@@ -93,7 +94,9 @@ pub(crate) async fn which(context: &RequestContext<'_>) -> SessionChoice {
 }
 
 /// Identifies the session that a client names in `initialize`. The connection will lead to it.
-pub(crate) async fn greeted(context: &RequestContext<'_>) -> Result<Option<FoundSession>, Refusal> {
+pub(crate) async fn session_for_initialize(
+    context: &RequestContext<'_>,
+) -> Result<Option<FoundSession>, Refusal> {
     let app = context.app;
     let (names, _) = explicit::read(app, context, &meta_members(app, context), false).await?;
     if names.first().is_none() || !app.keeps(context).await {
@@ -101,30 +104,30 @@ pub(crate) async fn greeted(context: &RequestContext<'_>) -> Result<Option<Found
     }
     explicit::check_agreement(app, context, &names).await?;
     let Some(name) = names.into_first() else { return Ok(None) };
-    open::named(app, context, name).await.map(Some)
+    open::open_by_name(app, context, name).await.map(Some)
 }
 
 /// Identifies the session that a call of a session tool is about.
-pub(crate) async fn current(
+pub(crate) async fn session_of_tool_call(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Result<FoundSession, Refusal> {
-    let found = match named(app, context, true).await?.found {
+    let found = match named_session(app, context, true).await?.found {
         None => connection::session(app, context).await?,
         found => found,
     };
     match found {
         Some(found) => Ok(found),
         None => {
-            let way_out = open::way_out(app, context).await;
-            Err(Refusal::caller(format!("Nothing says which session is meant. {way_out}")))
+            let hint = open::recovery_hint(app, context).await;
+            Err(Refusal::caller(format!("Nothing says which session is meant. {hint}")))
         }
     }
 }
 
 /// Identifies the session that a request names itself, by an explicit name or by a hint of its host. `own` is set for
 /// a call of a session tool, whose argument always belongs to Stayput.
-pub(crate) async fn named(
+pub(crate) async fn named_session(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
     own: bool,
@@ -145,11 +148,11 @@ pub(crate) async fn named(
         // A shared link is the same in every session.
         return Ok(NamedSession { found: None, text });
     }
-    let found = match open::at_hand(app, context, &name) {
+    let found = match open::find_held(app, context, &name) {
         Some(found) => found,
-        None => Box::pin(open::named(app, context, name)).await?,
+        None => Box::pin(open::open_by_name(app, context, name)).await?,
     };
-    connection::noted(context, &found.session);
+    connection::note_named_session(context, &found.session);
     Ok(NamedSession { found: Some(found), text })
 }
 

@@ -10,7 +10,7 @@ use crate::state::AppState;
 
 /// Returns the session with this name, if this process holds it and no waiting is needed. Nearly every call takes
 /// this path.
-pub(super) fn at_hand(
+pub(super) fn find_held(
     app: &AppState,
     context: &RequestContext<'_>,
     name: &Name,
@@ -26,13 +26,13 @@ pub(super) fn at_hand(
 
 /// Returns the session with this name. A new key creates a session; a handle only leads to the session that it was
 /// issued for.
-pub(super) async fn named(
+pub(super) async fn open_by_name(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
     name: Name,
 ) -> Result<FoundSession, Refusal> {
     let found = match name {
-        Name::Key(key) => keyed(app, context, Agent::none(), key).await.map(|opened| {
+        Name::Key(key) => open_by_key(app, context, Agent::none(), key).await.map(|opened| {
             let OpenedSession { session, origin } = opened;
             FoundSession { session, origin, handle: None }
         }),
@@ -47,12 +47,12 @@ pub(super) async fn named(
     };
     match found {
         Ok(found) => Ok(found),
-        Err(error) => Err(Refusal::of(&error, &way_out(app, context).await)),
+        Err(error) => Err(Refusal::of(&error, &recovery_hint(app, context).await)),
     }
 }
 
 /// Finds or creates the session with this key.
-pub(crate) async fn keyed(
+pub(crate) async fn open_by_key(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
     agent: Agent,
@@ -63,7 +63,7 @@ pub(crate) async fn keyed(
 }
 
 /// Text that tells what the caller can do about a missing session.
-pub(crate) async fn way_out(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
+pub(crate) async fn recovery_hint(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
     // A client that does not call tools cannot call the session tools.
     let tool = context.request_ref().method == "tools/call";
     let tool_view = if tool { app.tool_view(context).await.filter(|it| it.kept) } else { None };

@@ -8,7 +8,7 @@ use stayput_wire::{json, meta};
 
 use super::{
     RequestContext, RequestEdit, SessionChoice,
-    open::{self, keyed},
+    open::{self, open_by_key},
     refusal::Refusal,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Idle limit of an ephemeral session, in case it is not ended with its call.
-const FLEETING: Duration = Duration::from_secs(2 * 60);
+const EPHEMERAL_IDLE_LIMIT: Duration = Duration::from_secs(2 * 60);
 
 /// Applies the configured policy to a request without a session.
 pub(super) async fn apply(
@@ -32,8 +32,8 @@ pub(super) async fn apply(
     let done = match policy {
         UnidentifiedPolicy::Offer if tool => offer(app, context).await,
         UnidentifiedPolicy::Mint if tool => mint(app, context).await,
-        UnidentifiedPolicy::Offer | UnidentifiedPolicy::Mint => fleeting(app, context).await,
-        UnidentifiedPolicy::Owner => of_owner(app, context).await,
+        UnidentifiedPolicy::Offer | UnidentifiedPolicy::Mint => open_ephemeral(app, context).await,
+        UnidentifiedPolicy::Owner => open_for_owner(app, context).await,
         UnidentifiedPolicy::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
     };
     match done {
@@ -126,23 +126,24 @@ async fn mint(
 }
 
 /// Opens a session for this one call.
-async fn fleeting(
+async fn open_ephemeral(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
-    let options = OpenOptions::new(context.owner.clone()).expiry(Expiry::idle(FLEETING));
+    let options =
+        OpenOptions::new(context.owner.clone()).expiry(Expiry::idle(EPHEMERAL_IDLE_LIMIT));
     let OpenedSession { session, origin } = app.open(&options, context.label()).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: true })
 }
 
 /// Opens the one session for all unidentified requests of an owner.
-async fn of_owner(
+async fn open_for_owner(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
     // This key source is reserved, so that no client reaches the session by chance.
     let Ok(key) = Key::new("owner", "all") else { return Err(SessionOpenError::Unknown) };
-    let OpenedSession { session, origin } = keyed(app, context, Agent::none(), key).await?;
+    let OpenedSession { session, origin } = open_by_key(app, context, Agent::none(), key).await?;
     Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: false })
 }
 
@@ -150,7 +151,7 @@ async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
     let refusal = Refusal::caller(format!(
         "Nothing was run: the server keeps state between calls, and nothing says which session this \
          belongs to. {}{}",
-        open::way_out(app, context).await,
+        open::recovery_hint(app, context).await,
         program_hint(app, context)
     ));
     refusal.answer(context.request_ref(), context.era())

@@ -20,12 +20,12 @@ impl Refusal {
     }
 
     /// Refusal for a session that cannot be opened, with a hint for the caller.
-    pub(crate) fn of(error: &SessionOpenError, way_out: &str) -> Self {
+    pub(crate) fn of(error: &SessionOpenError, hint: &str) -> Self {
         let code = match error.blame() {
             Blame::Caller => Code::INVALID_PARAMS,
             _ => Code::INTERNAL_ERROR,
         };
-        Self { sentence: text::refusal(error, way_out), code }
+        Self { sentence: text::refusal(error, hint), code }
     }
 
     /// Answer to the request: a tool error that a model can read, or a JSON-RPC error for other methods.

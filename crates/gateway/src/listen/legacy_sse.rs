@@ -295,7 +295,7 @@ impl LegacyClient {
     }
 
     async fn connected(&self, app: &Arc<AppState>, name: Handle, connection: ConnectionGuard) {
-        connection.speak_on(self.line.clone(), &self.principal);
+        connection.set_only_stream(self.line.clone(), &self.principal);
         let kept = app.sessions.find_by_id(&self.principal.owner, connection.session).await.ok();
         let left = {
             let mut progress = self.progress();

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::{
     auth::rate_limit::RateLimited,
     call::{self, CallOutcome, era},
-    identify::{RequestContext, cookie, header_names},
+    identify::{RequestContext, cookie, header_names, read_connection_name},
     listen::{
         batch,
         router::{RequestTarget, named},
@@ -68,7 +68,7 @@ pub(super) async fn take(
     let context = RequestContext { connection: Some(&connection), ..context };
     let mut response = call::respond(app, route::answer(&context).await);
     if cookie::is_on(app) {
-        cookied(app, cookie::connection(app, headers).as_ref(), &mut response);
+        cookied(app, read_connection_name(app, headers).as_ref(), &mut response);
     }
     response
 }

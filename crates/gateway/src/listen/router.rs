@@ -15,7 +15,7 @@ use crate::{
     call::era,
     config::target::Target,
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
-    identify::{cookie, header_names},
+    identify::{cookie, header_names, read_connection_name},
     listen::{
         access,
         http::{BodyError, SLOWEST},
@@ -430,7 +430,7 @@ pub(super) async fn named(
         let sentence = "Session not found: it was ended, or never was; begin with `initialize`";
         reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
     };
-    let name = cookie::connection(app, headers).ok_or_else(unknown)?;
+    let name = read_connection_name(app, headers).ok_or_else(unknown)?;
     let found = match app.connection(&at.principal.owner, &name).await {
         Ok(found) => found,
         Err(error) => {
@@ -466,7 +466,7 @@ async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Re
         if !stream.has_ended() {
             let session =
                 app.sessions.find_by_id(&connection.owner, connection.default_session()).await.ok();
-            connection.listens_as(&at.principal);
+            connection.set_listening_principal(&at.principal);
             app.recheck_listener(&connection);
             listen_stream::resume(app, &connection).await;
             return reply::stream(stream.read_after(number, &app.ids).keeping(session));
@@ -482,7 +482,7 @@ async fn delete(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) ->
     if let Err(refused) = named(app, at, headers).await {
         return refused;
     }
-    let Some(name) = cookie::connection(app, headers) else {
+    let Some(name) = read_connection_name(app, headers) else {
         return reply::status(StatusCode::NOT_FOUND);
     };
     // Runs in its own task, so that the connection also ends when the client does not wait for the answer.

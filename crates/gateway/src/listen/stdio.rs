@@ -82,7 +82,7 @@ impl StdioConversation {
 
     /// Continues with a connection of an earlier process.
     pub(crate) async fn resume(&self, connection: ConnectionGuard) {
-        connection.speak_on(self.line.clone(), &self.principal);
+        connection.set_only_stream(self.line.clone(), &self.principal);
         self.hold(&connection).await;
         let mut state = self.state();
         (state.connection, state.initialize) = (Some(connection), true);
@@ -338,7 +338,7 @@ impl StdioConversation {
         let connection = Connection::new(named, session.id(), target, said).over_stdio();
         let (app, name) = (self.app(), &self.guest.name);
         app.sessions.connect(session, name, &connection.to_bytes()).await?;
-        connection.speak_on(self.line.clone(), &self.principal);
+        connection.set_only_stream(self.line.clone(), &self.principal);
         let connection = app.connections.replace(Arc::new(connection));
         {
             let mut state = self.state();
@@ -398,7 +398,7 @@ impl StdioConversation {
 
     /// Ends the previous connection, as if the client had left and come back.
     async fn begin_anew(&self, before: &Connection) -> Result<(), SessionOpenError> {
-        before.fall_silent();
+        before.detach_stream();
         let State { kept, .. } = std::mem::take(&mut *self.state());
         drop(kept);
         self.app().disconnect(&self.principal.owner, &self.guest.name).await.map(|_| ())

@@ -128,7 +128,7 @@ async fn open(
 ) -> Result<(Handle, String), HandshakeError> {
     let RequestContext { app, owner, target, .. } = *context;
     let handle = Handle::generate();
-    let found = identify::greeted(context).await.map_err(HandshakeError::Named)?;
+    let found = identify::session_for_initialize(context).await.map_err(HandshakeError::Named)?;
     let is_new = found.is_none();
     let (session, unclaimed) = match found {
         Some(found) => (found.session, UnclaimedSession::empty(app, target)),

@@ -172,7 +172,7 @@ async fn find_page(
     server: &Server,
 ) -> Option<KnownPage> {
     let (app, message) = (context.app, context.message);
-    let (place, method) = (connection.place(), message.method()?);
+    let (place, method) = (connection.link_owner(), message.method()?);
     let link = linked(app, server, connection);
     if let Some(link) = link.as_ref().filter(|link| link.lists_changed() > 0) {
         return request_page(link, message).await.map(KnownPage::Asked);

@@ -160,7 +160,7 @@ async fn set_level(
 ) -> CallOutcome {
     let app = context.app;
     note_preference(app, connection, context.message).await;
-    let own = app.links.find(server, &connection.place());
+    let own = app.links.find(server, &connection.link_owner());
     let links = listen_stream::links(app, connection);
     let others = links.iter().filter(|link| own.as_ref().is_none_or(|own| own.key() != link.key()));
     join_all(others.map(|link| open_link::tell_level(connection, link))).await;

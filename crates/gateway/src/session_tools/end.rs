@@ -16,7 +16,7 @@ pub(super) async fn call(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Result<Answer, Refusal> {
-    let found = identify::current(app, context).await?;
+    let found = identify::session_of_tool_call(app, context).await?;
     let session = found.session.session().clone();
     drop(found);
     let result = app.end(&session, Some(context.label())).await;

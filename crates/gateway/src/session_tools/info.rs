@@ -13,7 +13,7 @@ pub(super) async fn call(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Result<Answer, Refusal> {
-    let found = identify::current(app, context).await?;
+    let found = identify::session_of_tool_call(app, context).await?;
     let origin = result::origin(context, &found);
     let mut reply = result::describe(&found.session, origin, |view| view.info());
     let servers = found.session.record().attachments.keys().cloned().collect::<Vec<String>>();

@@ -23,9 +23,9 @@ pub(super) async fn call(
         // With `name` and without `session_id`, other name sources are ignored: the name is an explicit request. An
         // owner who lost a handle gets the session back by its name.
         Some((agent, key)) if !arguments(context).names_session()? => {
-            found(identify::keyed(app, context, agent, key).await)?
+            found(identify::open_by_key(app, context, agent, key).await)?
         }
-        _ => match identify::named(app, context, true).await?.found {
+        _ => match identify::named_session(app, context, true).await?.found {
             Some(found) => found,
             None => fresh(app, context).await?,
         },

@@ -21,7 +21,7 @@ pub(super) async fn call(
     if !arguments(context).names_session()? {
         return Err(ToolError::MissingSession.into());
     }
-    let found = identify::named(app, context, true).await?.found;
+    let found = identify::named_session(app, context, true).await?.found;
     let found = found.ok_or(ToolError::MissingSession)?;
     let change = identify::set_default_session(app, context, &found.session).await;
     change.map_err(|error| Refusal::of(&error, "Try again."))?;

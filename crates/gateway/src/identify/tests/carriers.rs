@@ -246,7 +246,7 @@ async fn session_name_is_removed_from_the_request() {
             format!(r#"{{"jsonrpc":"2.0","id":7, "method":"tools/call","params":{params}}}"#);
         let message = Message::parse(text.as_bytes()).unwrap();
         let request = Request::call(&ann());
-        match which(&world.context(&request, &message)).await {
+        match identify_session(&world.context(&request, &message)).await {
             SessionChoice::Session { text: rest, .. } => rest.map(|rest| {
                 let again = Message::parse(rest.text().as_bytes()).unwrap();
                 let known = rest.message(&message).unwrap();

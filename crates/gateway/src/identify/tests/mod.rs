@@ -203,7 +203,7 @@ impl Fixture {
     pub(crate) async fn ask(&self, request: &Request) -> Answer {
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
-        match which(&self.context(request, &message)).await {
+        match identify_session(&self.context(request, &message)).await {
             SessionChoice::Session { session, origin, text, given, fleeting } => {
                 let given = given.map(|handle| handle.expose().to_owned());
                 let text = text.map(|rest| rest.text().to_owned());

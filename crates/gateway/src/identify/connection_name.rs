@@ -1,0 +1,17 @@
+//! Name of the connection that a request of a legacy client belongs to.
+
+use http::HeaderMap;
+use stayput_core::Handle;
+
+use super::{cookie, header_names};
+use crate::state::AppState;
+
+/// Returns the secret name of the request's connection, from the header `Mcp-Session-Id`, or else from the
+/// cookie.
+/// `None` if the value is not a valid name.
+pub(crate) fn read_connection_name(app: &AppState, headers: &HeaderMap) -> Option<Handle> {
+    let by_header =
+        headers.get(&header_names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
+    let by_cookie = || cookie::read(headers).filter(|_| cookie::is_on(app));
+    by_header.or_else(by_cookie)?.parse().ok()
+}
