@@ -57,7 +57,7 @@ class StateLostError(StayputError):
     generation: int = 0
     """Generation that begins. It counts the losses."""
     reason: str = ""
-    """Reason in one word: `exited`, `verdict`, `expired`, …"""
+    """Reason in one word: `exited`, `session_unknown`, `expired`, …"""
     exit_code: int | None = None
     """Exit code of the server's process, if it exited; minus the signal, if it was killed, as in `subprocess`."""
     detail: str = ""

@@ -160,7 +160,7 @@ impl StateLost {
         self.link.as_deref().map_or("", Loss::detail)
     }
 
-    /// Reason in one word: `exited`, `verdict`, `disconnected`, `released`, `evicted`, `restarted` or `reconfigured`
+    /// Reason in one word: `exited`, `session_unknown`, `disconnected`, `released`, `evicted`, `restarted` or `reconfigured`
     /// for a server, `expired` or `ended` for the whole session.
     #[must_use]
     pub fn reason(&self) -> &'static str {

@@ -152,7 +152,7 @@ impl KillSet {
     }
 }
 
-/// Kills until a search finds nothing. `wanted` returns the index in `claims` that a mark belongs to; `between`
+/// Kills until a search finds nothing. `wanted` returns the index in `kill_sets` that a mark belongs to; `between`
 /// runs before each new search.
 pub(super) fn clear(
     search_scope: &SearchScope,
@@ -197,7 +197,7 @@ struct Job {
 }
 
 impl Cleanup {
-    /// Kills all processes that carry `mark` or are in `claim`. Returns the number of leftovers. Blocks.
+    /// Kills all processes that carry `mark` or are in `kill_set`. Returns the number of leftovers. Blocks.
     pub(super) fn sweep(&self, mark: String, kill_set: KillSet) -> usize {
         let done = Arc::new(OnceLock::new());
         let job = Job { mark, kill_set, done: done.clone() };

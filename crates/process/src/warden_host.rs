@@ -118,7 +118,7 @@ impl ChildControl for WardenControl {
         let reaped = timeout(ANSWER_TIMEOUT, self.client.reap(self.number)).await.map_err(|_| ());
         let reaped = reaped.and_then(|reaped| reaped.map_err(|_| ()));
         let leftovers = reaped.unwrap_or(0);
-        // The warden saw the tree at the last moment; `claim` holds the tree from before.
+        // The warden saw the tree at the last moment; `kill_set` holds the tree from before.
         if reaped.is_ok() && !kill_set.lives() {
             // The exit status was reported earlier.
             return ReapResult { exited: ExitStatus::Unknown, leftovers };

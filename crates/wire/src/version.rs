@@ -101,7 +101,7 @@ impl Version {
         Era::from_version(&self.0)
     }
 
-    /// Returns whether it is one of [`Version::KNOWN`].
+    /// Returns whether this version is one of [`Version::KNOWN`].
     #[must_use]
     pub fn is_known(&self) -> bool {
         Self::KNOWN.contains(self)

@@ -33,7 +33,7 @@ impl Expiry {
     /// Never expires.
     pub const NEVER: Self = Self { idle: None, absolute: None };
 
-    /// Expires when it is idle for this time, at any age.
+    /// Creates a rule that expires a session after this idle time, at any age.
     #[must_use]
     pub const fn idle(idle: Duration) -> Self {
         Self { idle: Some(idle), absolute: None }

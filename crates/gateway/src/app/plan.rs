@@ -71,7 +71,7 @@ impl Plan {
             servers: config.servers,
             rules,
             limits: config.limits.links,
-            rate_limiter: config.limits.pace.limit(!config.auth.is_none()),
+            rate_limiter: config.limits.rate.limit(!config.auth.is_none()),
             expiry: config.expiry,
             sessions: config.limits.sessions,
             identify: config.identify,

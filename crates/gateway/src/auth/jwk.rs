@@ -97,18 +97,18 @@ impl Jwk {
         Some(Self { kid: text("kid").map(str::to_owned), only, material })
     }
 
-    /// Whether `signed` is a signature of `message` by this key.
-    pub(super) fn has_signed(&self, algorithm: Algorithm, message: &[u8], signed: &[u8]) -> bool {
+    /// Whether `signature` is valid for `message` and this key.
+    pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if self.only.is_some_and(|only| only != algorithm) {
             return false;
         }
         let check = |how: &'static dyn signature::VerificationAlgorithm, key: &[u8]| {
-            UnparsedPublicKey::new(how, key).verify(message, signed).is_ok()
+            UnparsedPublicKey::new(how, key).verify(message, signature).is_ok()
         };
         match (&self.material, algorithm) {
             (KeyMaterial::Rsa { n, e }, algorithm) => algorithm.rsa().is_some_and(|parameters| {
                 let key = RsaPublicKeyComponents { n, e };
-                key.verify(parameters, message, signed).is_ok()
+                key.verify(parameters, message, signature).is_ok()
             }),
             (KeyMaterial::P256(key), Algorithm::Es256) => check(&ECDSA_P256_SHA256_FIXED, key),
             (KeyMaterial::P384(key), Algorithm::Es384) => check(&ECDSA_P384_SHA384_FIXED, key),

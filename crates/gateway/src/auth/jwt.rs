@@ -61,7 +61,7 @@ impl Jwt {
             TokenParts::of(token).ok_or(AuthError::Invalid("the token is not a signed JWT"))?;
         let keys = self.keys.find(parts.kid.as_deref()).await.map_err(|_| AuthError::Unsure)?;
         let by =
-            keys.iter().any(|key| key.has_signed(parts.algorithm, parts.signed, &parts.signature));
+            keys.iter().any(|key| key.verifies(parts.algorithm, parts.signed, &parts.signature));
         if !by {
             return Err(AuthError::Invalid("the token is not signed by a key of its issuer"));
         }

@@ -45,7 +45,7 @@ pub(crate) use crate::auth::{
 /// Authenticated sender of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Principal {
-    /// Owner of the sessions that it can reach.
+    /// Owner whose sessions the principal can reach.
     pub(crate) owner: Owner,
     /// Claims besides the name.
     pub(crate) claims: Arc<Claims>,

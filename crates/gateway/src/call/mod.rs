@@ -103,7 +103,7 @@ pub(crate) async fn run(
             start(context, owner, (id, in_flight, era), edit).instrument(span).await
         }
         IdentifyOutcome::Answered(text) => {
-            CallRecord::begin(context.app.watch.as_ref(), context.start_record())
+            CallRecord::begin(context.app.watch.as_ref(), context.call_start())
                 .came_to(CallEnd::NoSession);
             text.into()
         }
@@ -155,7 +155,7 @@ async fn start(
 ) -> CallOutcome {
     let (metrics, asked) = (&context.app.metrics, context.request_ref());
     let record =
-        CallRecord::begin(context.app.watch.as_ref(), context.start_record_in(owner.session()));
+        CallRecord::begin(context.app.watch.as_ref(), context.call_start_in(owner.session()));
     let refused = |end, text: ReplyText| {
         record.came_to(end);
         CallOutcome::Done(text)
@@ -190,7 +190,7 @@ async fn start(
     let outgoing = edit.as_ref().map_or(context.message.text(), RequestEdit::text);
     let again = (owner.restarts() && depends_on_state(&method))
         .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
-    let span = link.call_span(&method, || context.start_record().tool());
+    let span = link.call_span(&method, || context.call_start().tool());
     let call = ClientCall { owner, link, era, in_flight, id, method, record, again, lost };
     match edit.as_ref().map(|edit| edit.message(context.message)) {
         None => call.send(context.message, context.streams).instrument(span).await,

@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     /// Maximum number of calls in flight per session.
     pub(crate) calls: u64,
     /// Request rate limit of one owner.
-    pub(crate) pace: Pacing,
+    pub(crate) rate: RateSetting,
     /// Limits of request bodies. One body defaults to the maximum size of a message.
     pub(crate) body: BodyLimits,
     /// Maximum size of the request headers in bytes.
@@ -47,7 +47,7 @@ pub(crate) struct Limits {
 
 /// Request rate limit of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Pacing {
+pub(crate) enum RateSetting {
     /// Default: a limit if there is authentication. Without it all clients are one owner.
     #[default]
     Usual,
@@ -57,7 +57,7 @@ pub(crate) enum Pacing {
     Limit(usize),
 }
 
-impl Pacing {
+impl RateSetting {
     /// Default number of requests per second and owner with authentication: enough for a busy host with many agents,
     /// but not for a runaway loop.
     const DEFAULT_RATE: usize = 500;
@@ -79,7 +79,7 @@ impl Default for Limits {
             links,
             sessions,
             calls: 256,
-            pace: Pacing::default(),
+            rate: RateSetting::default(),
             body: BodyLimits {
                 each: Message::MAX_BYTES,
                 per_owner: 64 << 20,
@@ -239,7 +239,7 @@ fn expiry(spot: &ConfigValue<'_>) -> ReadResult<Expiry> {
 fn limits(spot: &ConfigValue<'_>) -> ReadResult<Limits> {
     let table = spot.object_with_keys(keys::LIMITS)?;
     let own = Limits::default();
-    let PerOwnerSettings { links: per_owner, pace, bodies } =
+    let PerOwnerSettings { links: per_owner, rate, bodies } =
         table.read("per_owner", per_owner)?.unwrap_or_default();
     let links = stayput_upstream::Limits {
         processes: table.read("processes", ConfigValue::count)?.unwrap_or(own.links.processes),
@@ -256,7 +256,7 @@ fn limits(spot: &ConfigValue<'_>) -> ReadResult<Limits> {
         links,
         sessions,
         calls: calls.map_or(own.calls, |calls| u64::try_from(calls).unwrap_or(u64::MAX)),
-        pace,
+        rate,
         body: body_limits(&table, bodies)?,
         headers: table.read("headers", headers)?.unwrap_or(own.headers),
         stall: table.read("stall", stall)?.unwrap_or(own.stall),
@@ -300,7 +300,7 @@ fn stall(spot: &ConfigValue<'_>) -> ReadResult<Duration> {
 #[derive(Default)]
 struct PerOwnerSettings {
     links: PerOwner,
-    pace: Pacing,
+    rate: RateSetting,
     /// Bytes of request bodies.
     bodies: Option<usize>,
 }
@@ -312,10 +312,10 @@ fn per_owner(spot: &ConfigValue<'_>) -> ReadResult<PerOwnerSettings> {
         processes: table.read("processes", ConfigValue::count)?.unwrap_or(own.processes),
         links: table.read("links", ConfigValue::count)?.unwrap_or(own.links),
     };
-    let pace = table.read("requests_per_second", |spot| match spot.is_number() {
-        true => spot.positive().map(Pacing::Limit),
-        false => spot.choice(&[("unlimited", Pacing::Unlimited)]),
+    let rate = table.read("requests_per_second", |spot| match spot.is_number() {
+        true => spot.positive().map(RateSetting::Limit),
+        false => spot.choice(&[("unlimited", RateSetting::Unlimited)]),
     })?;
     let bodies = table.read("bodies", size)?;
-    Ok(PerOwnerSettings { links, pace: pace.unwrap_or_default(), bodies })
+    Ok(PerOwnerSettings { links, rate: rate.unwrap_or_default(), bodies })
 }

@@ -69,12 +69,12 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Starts the call record of a request whose session is not known yet.
-    pub(crate) fn start_record(&self) -> CallStart<'a> {
-        self.start_record_in(None)
+    pub(crate) fn call_start(&self) -> CallStart<'a> {
+        self.call_start_in(None)
     }
 
     /// Starts the call record of a request in this session.
-    pub(crate) fn start_record_in<'s>(&self, session: Option<&'s Session>) -> CallStart<'s>
+    pub(crate) fn call_start_in<'s>(&self, session: Option<&'s Session>) -> CallStart<'s>
     where
         'a: 's,
     {

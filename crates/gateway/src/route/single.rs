@@ -103,7 +103,7 @@ fn denied(
     let name = name.and_then(|name| name.text());
     if tools.is_some_and(|tools| !name.as_deref().is_some_and(|name| tools.allows(name))) {
         context.app.metrics.refused("denied_tool");
-        CallRecord::denied(context.app.watch.as_ref(), context.start_record());
+        CallRecord::denied(context.app.watch.as_ref(), context.call_start());
         // Same error as for an unknown tool.
         return Some(context.error(Code::INVALID_PARAMS, "Unknown tool"));
     }

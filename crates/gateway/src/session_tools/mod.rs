@@ -61,7 +61,7 @@ fn named(context: &RequestContext<'_>) -> Option<(SessionTool, bool)> {
 pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
     let app = context.app;
     let tool = called(app, context).await?;
-    let call_start = CallStart { server: None, ..context.start_record() };
+    let call_start = CallStart { server: None, ..context.call_start() };
     let mut record = CallRecord::begin(app.watch.as_ref(), call_start);
     let done = match tool {
         SessionTool::Start => start::call(app, context).await,

@@ -198,7 +198,7 @@ pub(crate) struct ServerSet {
 pub(crate) struct CachedLists {
     /// Pages of one server.
     pub(crate) pages: ListCache<Bytes>,
-    /// MergedPage pages of all servers.
+    /// Merged pages of all servers.
     pub(crate) merged: ListCache<Arc<MergedPage>>,
     /// Facts about pages.
     pub(crate) facts: ListCache<PageFacts>,

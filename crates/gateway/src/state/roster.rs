@@ -70,7 +70,7 @@ pub(crate) async fn ask(
     server: &Server,
 ) -> Result<Arc<Profile>, String> {
     let absences = &app.aggregate.absences;
-    let left = absences.stream_after(server.name(), Instant::now());
+    let left = absences.time_left(server.name(), Instant::now());
     let mut learning = Box::pin(learn(app.clone(), owner.clone(), place, server.clone()));
     match tokio::time::timeout(left, &mut learning).await {
         Ok(learned) => settle(app, server, learned),
@@ -156,7 +156,7 @@ impl ServerOutages {
     }
 
     /// Returns the time left to wait for a server. All callers wait for the same attempt.
-    fn stream_after(&self, server: &str, now: Instant) -> Duration {
+    fn time_left(&self, server: &str, now: Instant) -> Duration {
         let mut all = self.lock();
         let asked = all.entry(server.to_owned()).or_default().asked.get_or_insert(now);
         PROFILE_TIMEOUT
@@ -196,21 +196,21 @@ mod tests {
     #[test]
     fn callers_share_the_wait_for_one_attempt() {
         let (absences, now) = (ServerOutages::default(), Instant::now());
-        assert_eq!(absences.stream_after("a", now), PROFILE_TIMEOUT);
+        assert_eq!(absences.time_left("a", now), PROFILE_TIMEOUT);
         let later = now + PROFILE_TIMEOUT * 2;
-        assert_eq!(absences.stream_after("a", now + PROFILE_TIMEOUT / 2), PROFILE_TIMEOUT / 2);
-        assert_eq!(absences.stream_after("a", later), CACHED_PROFILE_TIMEOUT);
-        assert_eq!(absences.stream_after("b", later), PROFILE_TIMEOUT);
+        assert_eq!(absences.time_left("a", now + PROFILE_TIMEOUT / 2), PROFILE_TIMEOUT / 2);
+        assert_eq!(absences.time_left("a", later), CACHED_PROFILE_TIMEOUT);
+        assert_eq!(absences.time_left("b", later), PROFILE_TIMEOUT);
         assert!(absences.watch("a") && !absences.watch("a"));
         assert!(absences.failed("a", Some("broken")) && !absences.failed("a", Some("broken")));
         assert!(!absences.failed("a", None));
         assert_eq!(
-            absences.stream_after("a", later),
+            absences.time_left("a", later),
             PROFILE_TIMEOUT,
             "the next attempt is waited for again"
         );
         assert!(absences.over("a") && !absences.over("a"));
-        absences.stream_after("c", later);
+        absences.time_left("c", later);
         assert!(!absences.over("c"), "nobody missed it");
     }
 }

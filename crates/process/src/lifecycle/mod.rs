@@ -35,7 +35,7 @@ pub(crate) trait ChildControl: Send + Sync + fmt::Debug {
     /// Sends a signal to the child's group. Never waits.
     fn signal(&self, signal: Signal);
 
-    /// Kills the group, reaps the leader, then kills the leftovers and the processes in `claim`.
+    /// Kills the group, reaps the leader, then kills the leftovers and the processes in `kill_set`.
     async fn reap(self: Arc<Self>, kill_set: KillSet) -> ReapResult;
 
     /// Does the same as `reap`, at once and without a runtime. Blocks.

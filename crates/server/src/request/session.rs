@@ -42,7 +42,7 @@ pub(crate) struct RequestInfo {
     pub(crate) named_by_argument: bool,
     /// `Mcp-Session-Id` of that connection. Set only if it is needed later.
     pub(crate) connection_id: Option<HeaderValue>,
-    /// Set if the connection was verified recently.
+    /// Whether the connection was verified recently.
     pub(crate) connection_verified: bool,
 }
 

@@ -294,7 +294,8 @@ impl Core {
 
     /// Cancels the call at the server, if it is not a handshake. Returns whether nothing of it was sent.
     fn stop(self: &Arc<Self>, pending_call: &PendingCall, reason: &str) -> bool {
-        let unsent = !pending_call.silent && self.carrier.cancel(self, pending_call.number, reason);
+        let unsent =
+            !pending_call.is_handshake && self.carrier.cancel(self, pending_call.number, reason);
         if unsent {
             lock(&self.pending).settle(pending_call.number);
         }

@@ -32,8 +32,8 @@ pub(crate) struct PendingCall {
     /// Set when the stream carries more than the answer. Then a task reads, so that messages do not wait for
     /// the caller.
     streams: AtomicBool,
-    /// Set for a handshake, which is never cancelled on the wire.
-    pub(crate) silent: bool,
+    /// Whether the call is a handshake, which is never cancelled on the wire.
+    pub(crate) is_handshake: bool,
 }
 
 impl PendingCall {
@@ -55,7 +55,7 @@ impl PendingCall {
             progressed: AtomicU64::new(0),
             driver: Driver::default(),
             streams: AtomicBool::new(false),
-            silent: prepared.handshake,
+            is_handshake: prepared.handshake,
         })
     }
 

@@ -67,7 +67,7 @@ impl LossReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exited(_) => "exited",
-            Self::SessionUnknown => "verdict",
+            Self::SessionUnknown => "session_unknown",
             Self::Disconnected => "disconnected",
             Self::Ended => "ended",
             Self::Released => "released",
@@ -87,7 +87,7 @@ impl fmt::Display for Loss {
             }
             LossReason::Disconnected => f.write_str("the stream to the server broke"),
             LossReason::Ended => f.write_str("the link was ended"),
-            LossReason::Released => f.write_str("the link was let go of"),
+            LossReason::Released => f.write_str("the link was released"),
             LossReason::Evicted => f.write_str("the idle link made room for another one"),
             LossReason::Restarted => f.write_str("the server was restarted"),
             LossReason::Reconfigured => f.write_str("the server was configured anew"),

@@ -77,7 +77,7 @@ enum Phase {
     },
     Live {
         link: Link,
-        footing: ResumeInfo,
+        resume_info: ResumeInfo,
     },
 }
 
@@ -176,11 +176,11 @@ impl PoolEntry {
     }
 
     /// Attachment of the live link, or of the last one.
-    pub(super) fn legacy(&self) -> Option<Attachment> {
+    pub(super) fn last_attachment(&self) -> Option<Attachment> {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         match &state.phase {
-            Phase::Live { link, footing } => Some(footing.attachment(link, &self.server)),
+            Phase::Live { link, resume_info } => Some(resume_info.attachment(link, &self.server)),
             Phase::Empty | Phase::Opening { .. } => state.last.as_deref().cloned(),
         }
     }
@@ -221,8 +221,8 @@ impl PoolEntry {
         }
         state.notice_loss(&self.server);
         match &state.phase {
-            Phase::Live { link, footing } => {
-                let (link, generation) = (link.share(), footing.generation);
+            Phase::Live { link, resume_info } => {
+                let (link, generation) = (link.share(), resume_info.generation);
                 EntryStep::Live { link, generation, loss: state.loss.clone() }
             }
             Phase::Opening { .. } => EntryStep::Wait(state.attempt),
@@ -242,8 +242,8 @@ impl PoolEntry {
     pub(super) fn hold(self: Arc<Self>) -> Option<PooledLink> {
         let mut state = lock(&self.state);
         state.notice_loss(&self.server);
-        let Phase::Live { link, footing } = &state.phase else { return None };
-        let (link, generation, loss) = (link.share(), footing.generation, state.loss.clone());
+        let Phase::Live { link, resume_info } = &state.phase else { return None };
+        let (link, generation, loss) = (link.share(), resume_info.generation, state.loss.clone());
         state.pins += 1;
         drop(state);
         Some(PooledLink::new(PinGuard::from_counted(self), link, generation, loss))
@@ -279,7 +279,7 @@ impl PoolEntry {
         attachment: &Attachment,
         loss: Option<Arc<Loss>>,
     ) {
-        let footing = ResumeInfo::of(attachment, &self.server);
+        let resume_info = ResumeInfo::of(attachment, &self.server);
         let idle = {
             let mut state = lock(&self.state);
             if state.ended || state.attempt != attempt {
@@ -292,7 +292,7 @@ impl PoolEntry {
             if let Some(failure_backoff) = &mut state.failure_backoff {
                 failure_backoff.failed = None;
             }
-            state.phase = Phase::Live { link, footing };
+            state.phase = Phase::Live { link, resume_info };
             state.opened = Instant::now();
             state.last_used = state.opened;
             state.idle_since().is_some()
@@ -364,8 +364,8 @@ impl PoolEntry {
     /// Returns the live link and its generation.
     pub(super) fn live(&self) -> Option<(Link, Generation)> {
         match &lock(&self.state).phase {
-            Phase::Live { link, footing } if link.loss().is_none() => {
-                Some((link.share(), footing.generation))
+            Phase::Live { link, resume_info } if link.loss().is_none() => {
+                Some((link.share(), resume_info.generation))
             }
             _ => None,
         }
@@ -413,8 +413,8 @@ impl State {
     fn state(&self) -> LinkState {
         match &self.phase {
             Phase::Opening { .. } => LinkState::Opening,
-            Phase::Live { link, footing } => {
-                LinkState::Live { generation: footing.generation, in_flight: link.in_flight() }
+            Phase::Live { link, resume_info } => {
+                LinkState::Live { generation: resume_info.generation, in_flight: link.in_flight() }
             }
             Phase::Empty => match self
                 .failure_backoff
@@ -430,11 +430,11 @@ impl State {
 
     /// Moves a dead link out of the live phase and records its loss.
     fn notice_loss(&mut self, server: &Server) {
-        let Phase::Live { link, footing } = &self.phase else { return };
+        let Phase::Live { link, resume_info } = &self.phase else { return };
         let Some(loss) = link.loss() else { return };
         // Guards may still exist; without this they would keep the budget permit from the next link.
         link.close(loss.reason());
-        self.last = Some(Box::new(footing.attachment(link, server)));
+        self.last = Some(Box::new(resume_info.attachment(link, server)));
         self.phase = Phase::Empty;
         self.loss = Some(loss);
         if self.opened.elapsed() < MIN_HEALTHY_LIFETIME {
@@ -479,8 +479,8 @@ impl State {
                 }
                 Some(EndingLink::Opening(gone))
             }
-            Phase::Live { link, footing } => {
-                self.last = Some(Box::new(footing.attachment(&link, server)));
+            Phase::Live { link, resume_info } => {
+                self.last = Some(Box::new(resume_info.attachment(&link, server)));
                 link.close(reason);
                 self.loss = link.loss();
                 Some(EndingLink::Link(link))

@@ -95,7 +95,7 @@ impl Table {
     ) {
         for (old, gone) in old {
             let key = LinkKey::new(server, old.key.scope().clone());
-            let Some(last) = old.legacy() else { continue };
+            let Some(last) = old.last_attachment() else { continue };
             let mut table = lock(&self.0);
             if !table.entries.contains(&key) {
                 let entry =

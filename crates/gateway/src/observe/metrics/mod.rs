@@ -30,7 +30,7 @@ const ENDED: [&str; 4] = ["closed", "idle", "age", "evicted"];
 /// Reasons for a loss of state: those of links, and one for sessions that had expired.
 const LOST: [&str; 8] = [
     "exited",
-    "verdict",
+    "session_unknown",
     "disconnected",
     "released",
     "evicted",

@@ -28,7 +28,7 @@ pub(crate) const FAMILIES: [Family; 13] = [
         "stayput_sessions_resumed_total",
         "counter",
         &[],
-        "Sessions of an earlier process, or let go of by this one, whose client came back.",
+        "Sessions of an earlier process, or released by this one, whose client came back.",
     ),
     family("stayput_sessions_ended_total", "counter", &["reason"], "Sessions that are over."),
     family(

@@ -1,4 +1,4 @@
-//! MergedPage lists of all servers.
+//! Merged lists of all servers.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 

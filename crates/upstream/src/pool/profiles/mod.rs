@@ -245,7 +245,7 @@ impl Profiles {
         if changes == 0 && known.is_whole() {
             return Some(known);
         }
-        // Marked as fetched even on a timeout, so that a silent server is not result again before its next change.
+        // Marked as fetched even on a timeout, so that a silent server is not asked again before its next change.
         let result = tokio::time::timeout(RELEARN_TIMEOUT, known.relearned(link)).await;
         link.lists_learned(changes);
         let Ok(profile) = result else { return Some(known) };
