@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path peers
+.PHONY: help test quick dist properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ python: ## Build the Python wheel into target/python, test it and check its type
 	@scripts/python build
 	@scripts/python test
 	@scripts/python types
+
+dist: ## Make the archive that users install from, with its checksum, in target/packages
+	@scripts/dist
 
 fmt: ## Format the code
 	@cargo fmt --all

@@ -66,6 +66,9 @@ fn main() -> ExitCode {
         Command::Schema => {
             writeln!(std::io::stdout(), "{}", config::SCHEMA.trim_end()).map_err(Box::from)
         }
+        Command::Completions(args) => {
+            std::io::stdout().write_all(&args.script()).map_err(Box::from)
+        }
         Command::DemoServer(args) => demo(&args),
         Command::Serve(args) => serve(&args),
         Command::Stdio(args) => stdio(args),

@@ -1,6 +1,7 @@
 //! Command line.
 
 mod check;
+mod completions;
 mod operate;
 pub(crate) mod stdio;
 
@@ -17,6 +18,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use self::{
     check::Check,
+    completions::Completions,
     operate::{
         CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, StatusArgs, StopArgs,
         ToolsArgs,
@@ -72,6 +74,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Print the JSON Schema of the configuration, for editors and CI
     Schema,
+    /// Print the completion script of a shell
+    Completions(Completions),
     /// Show the process that holds the sessions here, its servers and its sessions
     Status(StatusArgs),
     /// End the background process of `stayput stdio`
