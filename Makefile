@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick dist properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path peers
+.PHONY: help test quick dist compare properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,11 @@ python: ## Build the Python wheel into target/python, test it and check its type
 
 dist: ## Make the archive that users install from, with its checksum, in target/packages
 	@scripts/dist
+
+compare: ## Ask Stayput and other gateways the same four questions, and print the table of docs/comparison.md
+	@scripts/install peers bench-peers
+	@cargo build -p stayput-gateway --bin stayput
+	@scripts/compare
 
 fmt: ## Format the code
 	@cargo fmt --all

@@ -10,13 +10,14 @@ import json
 import os
 import pkgutil
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kit, program
+from conftest import TEST_TIMEOUT, Kit, program
 from pages import DOCS, examples, run
 
 import stayput
@@ -54,6 +55,14 @@ def test_every_public_method_is_documented(kind: type) -> None:
     page = (DOCS / "python.md").read_text()
     public = [name for name in dir(kind) if not name.startswith("_")]
     assert [name for name in public if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_readme_example_runs() -> None:
+    """The quickstart of README.md, with the program of the wheel on the path."""
+    env = {**os.environ, "PATH": f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}"}
+    (quickstart,) = examples(DOCS.parent / "README.md")
+    done = subprocess.run([sys.executable, "-c", quickstart], env=env, capture_output=True, text=True, timeout=TEST_TIMEOUT)
+    assert (done.stdout, done.returncode) == ("Note 1 is written.\n", 0), done.stderr
 
 
 def test_python_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
