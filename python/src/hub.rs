@@ -17,12 +17,13 @@ use stayput::{
 use crate::{
     error::to_exception,
     event::Events,
+    header_request::{HeaderRequests, headers},
     message::{CALLER, FallbackCaller, Payload},
     operation::Operation,
     scope::{Run, Scope, ScopeArg},
     server_request::handlers,
     session::{OpenedSession, Session, SessionArg},
-    shared_hub::{ProcessLocal, SharedHub, seconds},
+    shared_hub::{ProcessLocal, SharedHub, lock, seconds},
     value::IntoPython,
 };
 
@@ -41,12 +42,15 @@ struct Settings {
     store: Option<String>,
     folders: Option<PathBuf>,
     lease: Option<f64>,
+    takeover_timeout: Option<f64>,
     idle: Option<f64>,
     lifetime: Option<f64>,
     processes: Option<usize>,
     links: Option<usize>,
     capacity_timeout: Option<f64>,
     handlers: Vec<String>,
+    headers: bool,
+    gateway: Option<(String, Option<String>)>,
 }
 
 impl Settings {
@@ -60,6 +64,9 @@ impl Settings {
         }
         if let Some(lease) = self.lease {
             builder = builder.lease(seconds(lease)?);
+        }
+        if let Some(timeout) = self.takeover_timeout {
+            builder = builder.takeover_timeout(seconds(timeout)?);
         }
         if self.idle.is_some() || self.lifetime.is_some() {
             let usual = Expiry::default();
@@ -140,7 +147,13 @@ impl Hub {
         text: Option<(String, PathBuf)>,
         settings: Settings,
     ) -> PyResult<Self> {
-        let mut builder = stayput::Hub::builder();
+        let mut builder = match &settings.gateway {
+            Some((url, token)) => {
+                let builder = stayput::Hub::connect(url);
+                token.iter().fold(builder, |builder, token| builder.token(token))
+            }
+            None => stayput::Hub::builder(),
+        };
         if let Some(path) = path {
             builder = builder.config(path);
         }
@@ -150,11 +163,22 @@ impl Hub {
         let (id, fallback) = (SharedHub::next_id(), FallbackCaller::new(Mutex::new(None)));
         let handlers: Result<Handlers, Error> = handlers(&settings.handlers, id, &fallback);
         let handlers = handlers.map_err(|error| to_exception(&error))?;
-        let builder = settings.apply(builder)?.handlers(handlers);
+        let (callback, receiver) = settings.headers.then(|| headers(id)).unzip();
+        let mut builder = settings.apply(builder)?.handlers(handlers);
+        if let Some(callback) = callback {
+            builder = builder.headers(callback);
+        }
         // Building can wait for a store.
         let hub = py.detach(|| builder.build()).map_err(|error| to_exception(&error))?;
         let shared = SharedHub::new(id, hub.clone(), fallback);
+        *lock(&shared.headers) = receiver;
         Ok(Self::of(&shared, hub))
+    }
+
+    /// Returns the requests for headers, once, if the hub was built with `headers`.
+    fn header_requests(&self) -> Option<HeaderRequests> {
+        let receiver = lock(&self.shared.headers).take()?;
+        Some(HeaderRequests::new(&self.shared, receiver))
     }
 
     /// Returns the same hub for an agent.

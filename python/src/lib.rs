@@ -7,6 +7,7 @@
 
 mod error;
 mod event;
+mod header_request;
 mod hub;
 mod mailbox;
 mod message;
@@ -28,6 +29,7 @@ mod _core {
     #[pymodule_export]
     use crate::{
         event::Events,
+        header_request::HeaderRequests,
         hub::Hub,
         mailbox::Mailbox,
         operation::Operation,

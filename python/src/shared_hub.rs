@@ -15,7 +15,10 @@ use pyo3::{prelude::*, pyfunction};
 use stayput::{Error, Hub, ffi};
 use tokio::{runtime::Handle, sync::watch};
 
-use crate::{error::to_exception, message::FallbackCaller};
+use crate::{
+    error::to_exception,
+    message::{FallbackCaller, HeaderReceiver},
+};
 
 /// Value that belongs to the process that created it. A forked child neither uses nor drops it, because the hub's
 /// thread does not exist there and may have left any lock held.
@@ -66,6 +69,8 @@ pub(crate) struct SharedHub {
     pub(crate) closed: watch::Sender<bool>,
     /// Receives the requests that servers send outside of calls.
     pub(crate) fallback: FallbackCaller,
+    /// Requests for headers, until a thread of Python takes them.
+    pub(crate) headers: Mutex<Option<HeaderReceiver>>,
 }
 
 impl SharedHub {
@@ -77,7 +82,8 @@ impl SharedHub {
     pub(crate) fn new(id: u64, hub: Hub, fallback: FallbackCaller) -> Arc<Self> {
         let runtime = ffi::runtime(&hub);
         let (hub, closed) = (Some(ProcessLocal::new(hub)), watch::Sender::new(false));
-        let shared = Arc::new(Self { id, hub, runtime, closed, fallback });
+        let headers = Mutex::new(None);
+        let shared = Arc::new(Self { id, hub, runtime, closed, fallback, headers });
         let mut alive = lock(&LIVE_HUBS);
         alive.retain(|one| one.strong_count() > 0);
         alive.push(Arc::downgrade(&shared));

@@ -26,12 +26,14 @@ from ._errors import (
     ProtocolError,
     ServerFailedError,
     SessionEndedError,
+    SessionHeldElsewhereError,
     SessionUnavailableError,
     StateLostError,
     StayputError,
     UnknownServerError,
     UnknownSessionError,
 )
+from ._headers import HeaderCallback, HeaderRequest
 from ._types import (
     CloseReport,
     Event,
@@ -56,6 +58,8 @@ __all__ = [
     "Events",
     "Handler",
     "Handlers",
+    "HeaderCallback",
+    "HeaderRequest",
     "Hub",
     "HubClosedError",
     "HubForkedError",
@@ -70,6 +74,7 @@ __all__ = [
     "ServerFailedError",
     "Session",
     "SessionEndedError",
+    "SessionHeldElsewhereError",
     "SessionInfo",
     "SessionStatus",
     "SessionUnavailableError",

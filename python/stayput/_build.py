@@ -5,12 +5,15 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from . import _core
 from ._errors import ConfigError, InvalidInputError
+from ._headers import HeaderCallback, HeaderCallbacks
 from ._types import Handlers
 
 SHUTDOWN_TIMEOUT = 10.0
@@ -21,13 +24,32 @@ __version__ = _core.__version__
 
 
 def build_hub(
-    config: str | os.PathLike[str] | Mapping[str, Any], settings: dict[str, Any], handlers: Handlers
-) -> _core.Hub:
-    """Builds a hub with the servers of a file, or of a mapping of the same form."""
-    settings = {**settings, "handlers": list(handlers)}
-    if isinstance(config, Mapping):
-        return _core.Hub.build(None, config_text(config), settings)
-    return _core.Hub.build(os.fspath(config), None, settings)
+    config: str | os.PathLike[str] | Mapping[str, Any] | None,
+    settings: dict[str, Any],
+    handlers: Handlers,
+    headers: HeaderCallback | None,
+) -> tuple[_core.Hub, HeaderCallbacks | None]:
+    """Builds a hub with the servers of a file, of a mapping of the same form, or of a gateway, and starts its thread for headers."""
+    settings = {**settings, "handlers": list(handlers), "headers": headers is not None}
+    if config is None:
+        core = _core.Hub.build(None, None, settings)
+    elif isinstance(config, Mapping):
+        core = _core.Hub.build(None, config_text(config), settings)
+    else:
+        core = _core.Hub.build(os.fspath(config), None, settings)
+    requests = core.header_requests()
+    if headers is None or requests is None:
+        return core, None
+    callbacks = HeaderCallbacks(headers)
+    callbacks.start(requests)
+    return core, callbacks
+
+
+def header_callbacks(callbacks: HeaderCallbacks | None) -> HeaderCallbacks:
+    """Returns the callbacks of a hub that was built with `headers`."""
+    if callbacks is None:
+        raise InvalidInputError("this hub was built without `headers`: give it a callback there, which may return {}")
+    return callbacks
 
 
 def config_text(config: Mapping[str, Any]) -> tuple[str, Path]:
@@ -47,6 +69,32 @@ def encode_arguments(given: Any, named: dict[str, Any]) -> str:
         return _encode({**given, **named} if given else named)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"the arguments are no JSON: {error}") from error
+
+
+class _WorkerState:
+    forked = False
+    warned = False
+
+
+def _note_fork() -> None:
+    _WorkerState.forked = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def warn_in_worker() -> None:
+    """Warns once in a process that is probably one of several workers, and whose hub shares its sessions with none."""
+    processes = sys.modules.get("multiprocessing")
+    is_worker = _WorkerState.forked or (processes is not None and processes.parent_process() is not None)
+    if is_worker and not _WorkerState.warned:
+        _WorkerState.warned = True
+        warnings.warn(
+            "this process is one of several, and its hub has no store: each process has its own session of a name. Share "
+            "them by `Hub.connect` or by `store`, see docs/workers.md",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

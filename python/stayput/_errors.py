@@ -20,6 +20,7 @@ __all__ = [
     "ProtocolError",
     "ServerFailedError",
     "SessionEndedError",
+    "SessionHeldElsewhereError",
     "SessionUnavailableError",
     "StateLostError",
     "StayputError",
@@ -144,6 +145,11 @@ class SessionUnavailableError(StayputError):
     """The session cannot be opened."""
 
 
+class SessionHeldElsewhereError(StayputError):
+    """Another process has the session, and did not give it up in time. Send the requests of one session to one process,
+    or connect all processes to one gateway by `Hub.connect`."""
+
+
 class InvalidInputError(StayputError, ValueError):
     """A value cannot be used: an argument, a setting, or a result that does not fit."""
 
@@ -166,6 +172,7 @@ _KINDS: dict[str, type[StayputError]] = {
     "input_required": InputRequiredError,
     "config": ConfigError,
     "session_unavailable": SessionUnavailableError,
+    "session_held_elsewhere": SessionHeldElsewhereError,
     "invalid_input": InvalidInputError,
 }
 

@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,16 @@ def kit() -> Iterator[Kit]:
     it = Kit()
     yield it
     it.wait_until_gone()
+
+
+@contextmanager
+def demo_server() -> Iterator[str]:
+    """Runs the demo server over HTTP, with its state per session, and gives its URL."""
+    command = [program(), "demo-server", "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.kill()
 
 
 def wait_until(check: Callable[[], object], what: str) -> None:

@@ -72,7 +72,7 @@ def test_ticket_moves_a_session(config: dict[str, object]) -> None:
             assert (await chat.call("notes", "note_list")).text == "1. buy milk"
             with pytest.raises(stayput.NameTakenError):
                 await hub.resume(ticket)
-            with pytest.raises(stayput.InvalidInputError, match="into_ticket"):
+            with pytest.raises(stayput.InvalidInputError, match="must come from a session"):
                 await hub.resume("{}")
 
     asyncio.run(main())

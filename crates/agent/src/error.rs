@@ -109,6 +109,12 @@ pub enum Error {
     /// The session cannot be opened.
     #[error(transparent)]
     SessionUnavailable(Arc<stayput_core::SessionOpenError>),
+    /// Another process holds the session, and did not give it up in time.
+    #[error(
+        "another process has this session, and a server that runs as a child process cannot be used by two: send the \
+         requests of one session to one process, or connect all processes to one gateway, see `connect`"
+    )]
+    SessionHeldElsewhere,
     /// A value cannot be used: an argument, a setting, or a result that does not fit the requested type.
     #[error("{0}")]
     InvalidInput(String),
@@ -240,6 +246,7 @@ impl Error {
             Self::InputRequired { .. } => "input_required",
             Self::Config(_) => "config",
             Self::SessionUnavailable(_) => "session_unavailable",
+            Self::SessionHeldElsewhere => "session_held_elsewhere",
             Self::InvalidInput(_) => "invalid_input",
         }
     }
@@ -291,6 +298,7 @@ impl From<stayput_core::SessionOpenError> for Error {
     fn from(error: stayput_core::SessionOpenError) -> Self {
         match error {
             stayput_core::SessionOpenError::Unknown => Self::UnknownSession,
+            stayput_core::SessionOpenError::HeldElsewhere { .. } => Self::SessionHeldElsewhere,
             error => Self::SessionUnavailable(Arc::new(error)),
         }
     }

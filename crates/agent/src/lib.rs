@@ -54,7 +54,7 @@
 //!
 //! | file or folder | content |
 //! |---|---|
-//! | `hub/` | hub and its builder, servers, thread, default session, known generations, closing |
+//! | `hub/` | hub and its builder, servers and their headers, connection to a gateway, thread, default session, known generations, closing |
 //! | `session/` | sessions by name, guard, task scope, runs, sub-agents, links, attachments, list cache, tickets |
 //! | `call/` | tool calls, other requests, results, prompts, resources, completion, lists |
 //! | `handlers.rs` | handlers of requests that servers send |
@@ -82,7 +82,9 @@ pub use call::{CallResult, Content, Prompt, Resource, Tool, ToolCall, ToolResult
 pub use error::{Error, StateLost};
 pub use events::{Event, Events};
 pub use handlers::Handlers;
-pub use hub::{Builder, CloseReport, DefaultSessionOptions, Hub};
+pub use hub::{
+    Builder, CloseReport, DefaultSessionOptions, HeaderList, HeaderRequest, Headers, Hub,
+};
 pub use session::{
     RunStream, Session, SessionInfo, SessionStatus, SubAgent, SubAgentFuture, Ticket,
 };
@@ -90,5 +92,6 @@ pub use stayput_config::{ConfigError, OnLoss};
 pub use stayput_core::{self as core, Expiry, Generation, SessionId, Timestamp, scope::spawn};
 pub use stayput_process::{ExitStatus, WardenCommand, warden_main};
 pub use stayput_upstream::{
-    self as upstream, EraChoice, Http, Isolation, Limits, Options, Stdio, Timeouts, TransportConfig,
+    self as upstream, EraChoice, Http, Isolation, Limits, Options, Proxy, Stdio, Timeouts,
+    TransportConfig, Trust,
 };

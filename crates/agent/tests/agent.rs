@@ -28,6 +28,8 @@ mod examples;
 mod ffi;
 #[path = "agent/handlers.rs"]
 mod handlers;
+#[path = "agent/headers.rs"]
+mod headers;
 #[path = "agent/real_servers.rs"]
 mod real_servers;
 #[path = "agent/runs.rs"]

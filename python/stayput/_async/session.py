@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from .. import _core
 from .._aio import wait
+from .._build import header_callbacks, warn_in_worker
+from .._headers import HeaderCallback
 from .._scope import Scope, ScopeStack, current_core
 from .._types import Handlers, SessionInfo, SessionStatus
 from .calls import UNCHANGED, CallMethods, NotificationHandler, Unchanged
@@ -30,6 +32,7 @@ class Session(CallMethods):
         self._handlers = hub._handlers
         self._core = core
         self._ends = ends
+        self._own_headers: HeaderCallback | None = None
         self._stack: ScopeStack[None] = ScopeStack()
 
     async def open(self) -> Session:
@@ -40,11 +43,15 @@ class Session(CallMethods):
     async def _session(self) -> _core.Session:
         core = self._core
         if core is None:
+            if not self.hub._shares_sessions:
+                warn_in_worker()
             core = await wait(self._hub.session(self.name or ""))
             # Of several concurrent first uses, the first stored session wins.
             self._core = core = self._core or core
             if self._handlers is not self.hub._handlers:
                 core.set_handlers(list(self._handlers))
+            if self._own_headers is not None:
+                header_callbacks(self.hub._headers).sessions[core.id] = self._own_headers
         return core
 
     @property
@@ -60,6 +67,15 @@ class Session(CallMethods):
             self._core.set_handlers(list(handlers))
         return self
 
+    def with_headers(self, headers: HeaderCallback) -> Session:
+        """Sets the headers of this session's requests to HTTP servers. They override those of the hub, which must have got
+        `headers`, too. Call it again with a new token: the session goes on."""
+        callbacks = header_callbacks(self.hub._headers)
+        self._own_headers = headers
+        if self._core is not None:
+            callbacks.sessions[self._core.id] = headers
+        return self
+
     def with_options(
         self,
         *,
@@ -70,6 +86,7 @@ class Session(CallMethods):
         """Returns the same session with options for its calls. See `Hub.with_options`."""
         session = Session(self.hub, self.name, self._core, ends=self._ends)
         session._take_options(self, timeout, restart_on_loss, on_notification)
+        session._own_headers = self._own_headers
         return session
 
     async def langchain_tools(
@@ -118,7 +135,10 @@ class Session(CallMethods):
 
     async def end(self) -> None:
         """Ends the session and its links, and waits until all are closed. Further use is an error."""
-        await wait((await self._session()).end())
+        core = await self._session()
+        await wait(core.end())
+        if self.hub._headers is not None:
+            self.hub._headers.sessions.pop(core.id, None)
 
     async def __aenter__(self) -> Session:
         core = await self._session()

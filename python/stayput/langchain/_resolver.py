@@ -119,8 +119,8 @@ def _called_here(bound: Scope) -> Scope:
 
 def _both_hubs(hub: AnyHub) -> tuple[_async.Hub, sync.Hub]:
     """Returns the same hub with and without `await`."""
-    core, handlers, name = hub._hub, hub._handlers, hub._name
-    return _copy_options(hub, _async.Hub(core, handlers, name)), _copy_options(hub, sync.Hub(core, handlers, name))
+    arguments = hub._hub, hub._handlers, hub._name, hub._headers, hub._shares_sessions
+    return _copy_options(hub, _async.Hub(*arguments)), _copy_options(hub, sync.Hub(*arguments))
 
 
 def _copy_options(source: AnyCalls, target: _C) -> _C:

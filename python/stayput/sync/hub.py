@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._blocking import wait
-from .._build import build_hub, config_text
+from .._build import build_hub, config_text, header_callbacks
+from .._headers import HeaderCallback, HeaderCallbacks
 from .._scope import current, current_core
 from .._types import Handlers, SessionInfo, CloseReport
 from .calls import UNCHANGED, CallMethods, NotificationHandler, Unchanged
@@ -31,11 +32,20 @@ class Hub(CallMethods):
     session of the current task.
     """
 
-    def __init__(self, core: _core.Hub, handlers: Handlers, name: str = "") -> None:
+    def __init__(
+        self,
+        core: _core.Hub,
+        handlers: Handlers,
+        name: str = "",
+        headers: HeaderCallbacks | None = None,
+        shares_sessions: bool = False,
+    ) -> None:
         """Use `from_config`."""
         self._hub = core
         self._handlers = handlers
         self._name = name
+        self._headers = headers
+        self._shares_sessions = shares_sessions
 
     @classmethod
     def from_config(
@@ -45,20 +55,24 @@ class Hub(CallMethods):
         store: str | None = None,
         folders: str | os.PathLike[str] | None = None,
         lease: float | None = None,
+        takeover_timeout: float | None = None,
         idle: float | None = None,
         lifetime: float | None = None,
         processes: int | None = None,
         links: int | None = None,
         capacity_timeout: float | None = None,
         handlers: Handlers | None = None,
+        headers: HeaderCallback | None = None,
     ) -> Hub:
         """Builds a hub with the servers of a file, or of a mapping of the same form: `mcpServers`, or VS Code's
         `servers`.
 
         `store`, such as `sqlite:sessions.db`, stores sessions so that another process can continue them; it also
-        needs `folders`. Another process takes over the sessions of a killed one after `lease` seconds. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
+        needs `folders`. Another process takes over the sessions of a killed one after `lease` seconds;
+        `takeover_timeout` is the time to wait for a session that another process has. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
         `processes` and `links` limit their number; at the limit a call waits up to `capacity_timeout` seconds.
-        `handlers` answer requests of servers.
+        `handlers` answer requests of servers. `headers` returns the headers of each request to an HTTP server, with or
+        without `await`; each session has its own links then.
 
         >>> hub = Hub.from_config({"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}})
         >>> hub.server_names
@@ -68,18 +82,47 @@ class Hub(CallMethods):
             "store": store,
             "folders": folders,
             "lease": lease,
+            "takeover_timeout": takeover_timeout,
             "idle": idle,
             "lifetime": lifetime,
             "processes": processes,
             "links": links,
             "capacity_timeout": capacity_timeout,
+            "gateway": None,
         }
         handlers = handlers or {}
-        return cls(build_hub(config, settings, handlers), handlers)
+        core, callbacks = build_hub(config, settings, handlers, headers)
+        return cls(core, handlers, headers=callbacks, shares_sessions=store is not None)
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        *,
+        token: str | None = None,
+        handlers: Handlers | None = None,
+        headers: HeaderCallback | None = None,
+    ) -> Hub:
+        """Returns a hub over a running gateway, `http://HOST:PORT`: the same methods, with the servers and sessions of the
+        gateway. Processes that are connected to one gateway share sessions by name; a named session goes on when this
+        process ends. `token` is a bearer token of the gateway.
+
+        >>> Hub.connect("http://127.0.0.1:7337", token="of the gateway").server_names
+        []
+        """
+        names = ["store", "folders", "lease", "takeover_timeout", "idle", "lifetime", "processes", "links", "capacity_timeout"]
+        settings: dict[str, Any] = {**dict.fromkeys(names), "gateway": (url, token)}
+        core, callbacks = build_hub(None, settings, handlers or {}, headers)
+        return cls(core, handlers or {}, headers=callbacks, shares_sessions=True)
 
     def agent(self, name: str) -> Hub:
         """Returns the same hub for the agent of this name, which has its own namespace of session names."""
-        return Hub(self._hub.agent(name), self._handlers, name)
+        return Hub(self._hub.agent(name), self._handlers, name, self._headers, self._shares_sessions)
+
+    def set_headers(self, headers: HeaderCallback) -> None:
+        """Sets the headers of this agent's sessions, see `Hub.agent`. They override those of `from_config`, which must
+        have got `headers`, too."""
+        header_callbacks(self._headers).agents[self._name] = headers
 
     @property
     def warnings(self) -> list[str]:
@@ -228,7 +271,7 @@ class Hub(CallMethods):
         """Returns the same hub with options for its calls: they fail after `timeout` seconds without an answer or
         progress, are repeated if state was lost before they ran, and pass progress and log messages to
         `on_notification`. Options that are not named stay as they are."""
-        hub = Hub(self._hub, self._handlers, self._name)
+        hub = Hub(self._hub, self._handlers, self._name, self._headers, self._shares_sessions)
         hub._take_options(self, timeout, restart_on_loss, on_notification)
         return hub
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from .. import _core
 from .._blocking import wait
+from .._build import header_callbacks, warn_in_worker
+from .._headers import HeaderCallback
 from .._scope import Scope, ScopeStack, current_core
 from .._types import Handlers, SessionInfo, SessionStatus
 from .calls import UNCHANGED, CallMethods, NotificationHandler, Unchanged
@@ -31,6 +33,7 @@ class Session(CallMethods):
         self._handlers = hub._handlers
         self._core = core
         self._ends = ends
+        self._own_headers: HeaderCallback | None = None
         self._stack: ScopeStack[None] = ScopeStack()
 
     def open(self) -> Session:
@@ -41,11 +44,15 @@ class Session(CallMethods):
     def _session(self) -> _core.Session:
         core = self._core
         if core is None:
+            if not self.hub._shares_sessions:
+                warn_in_worker()
             core = wait(self._hub.session(self.name or ""))
             # Of several concurrent first uses, the first stored session wins.
             self._core = core = self._core or core
             if self._handlers is not self.hub._handlers:
                 core.set_handlers(list(self._handlers))
+            if self._own_headers is not None:
+                header_callbacks(self.hub._headers).sessions[core.id] = self._own_headers
         return core
 
     @property
@@ -61,6 +68,15 @@ class Session(CallMethods):
             self._core.set_handlers(list(handlers))
         return self
 
+    def with_headers(self, headers: HeaderCallback) -> Session:
+        """Sets the headers of this session's requests to HTTP servers. They override those of the hub, which must have got
+        `headers`, too. Call it again with a new token: the session goes on."""
+        callbacks = header_callbacks(self.hub._headers)
+        self._own_headers = headers
+        if self._core is not None:
+            callbacks.sessions[self._core.id] = headers
+        return self
+
     def with_options(
         self,
         *,
@@ -71,6 +87,7 @@ class Session(CallMethods):
         """Returns the same session with options for its calls. See `Hub.with_options`."""
         session = Session(self.hub, self.name, self._core, ends=self._ends)
         session._take_options(self, timeout, restart_on_loss, on_notification)
+        session._own_headers = self._own_headers
         return session
 
     def langchain_tools(
@@ -119,7 +136,10 @@ class Session(CallMethods):
 
     def end(self) -> None:
         """Ends the session and its links, and waits until all are closed. Further use is an error."""
-        wait((self._session()).end())
+        core = self._session()
+        wait(core.end())
+        if self.hub._headers is not None:
+            self.hub._headers.sessions.pop(core.id, None)
 
     def __enter__(self) -> Session:
         core = self._session()

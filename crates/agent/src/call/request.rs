@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span};
 use crate::{
     Error, Handlers, Hub,
     handlers::InputRequest,
+    hub::loss_of,
     session::{SessionGuard, SessionLink, TaskScope},
 };
 
@@ -129,6 +130,11 @@ impl Request {
         let span = link.call_span(self.method, || self.tool.as_deref().map(Cow::from));
         let exchange = self.exchange(&session_link, &link, &params, &handlers);
         let answer = exchange.instrument(span.clone()).await?;
+        if let Some(lost) =
+            self.hub.inner.gateway.as_ref().and_then(|_| loss_of(&answer, &self.server))
+        {
+            return Err(Error::StateLost(session_link.report_of_gateway(lost)));
+        }
         if !modern || !is_input_required(&answer) {
             return self.check_protocol_error(answer);
         }

@@ -25,6 +25,8 @@ use super::{
     Hub, HubInner,
     close::HubResources,
     default_session::DefaultSessions,
+    gateway::Gateway,
+    headers::{HeaderTable, Headers},
     servers::{HubServer, Servers, check_name},
     thread::HubThread,
 };
@@ -58,15 +60,32 @@ pub struct Builder {
     #[cfg(feature = "stores")]
     lease: Option<Duration>,
     warnings: Vec<String>,
+    takeover_timeout: Option<Duration>,
     folders: Option<PathBuf>,
     limits: Option<Limits>,
     expiry: Option<Expiry>,
     handlers: Handlers,
+    headers: Option<Headers>,
+    gateway: Option<Gateway>,
     warden: Option<WardenCommand>,
     runtime: Option<Handle>,
 }
 
 impl Builder {
+    pub(super) fn connected(url: &str) -> Self {
+        let url = url.trim_end_matches('/').to_owned();
+        let gateway = Some(Gateway { url, token: None });
+        Self { gateway, ..Self::default() }
+    }
+
+    /// Sets the bearer token with which the hub authenticates at the gateway, see [`Hub::connect`].
+    pub fn token(mut self, token: &str) -> Self {
+        if let Some(gateway) = &mut self.gateway {
+            gateway.token = Some(token.to_owned());
+        }
+        self
+    }
+
     /// Adds a server: [`Stdio`](crate::Stdio) or [`Http`](crate::Http). It is started by the first call.
     pub fn server(self, name: &str, transport: impl Into<TransportConfig>) -> Self {
         self.server_with(name, transport, Options::default())
@@ -133,6 +152,14 @@ impl Builder {
         self
     }
 
+    /// Sets the time to wait for a session that another process holds, before [`Error::SessionHeldElsewhere`]. By default it
+    /// is a little longer than the lease, so that the sessions of a killed process are taken over.
+    #[cfg(feature = "stores")]
+    pub fn takeover_timeout(mut self, timeout: Duration) -> Self {
+        self.takeover_timeout = Some(timeout);
+        self
+    }
+
     /// Creates the private folders of sessions, `${session.dir}`, here instead of in a temporary folder.
     pub fn folders(mut self, root: impl Into<PathBuf>) -> Self {
         self.folders = Some(root.into());
@@ -158,6 +185,14 @@ impl Builder {
         self
     }
 
+    /// Asks this callback for headers before each request to an HTTP server. Each session has its own links then, so that
+    /// no request has the credentials of another session. [`Hub::set_headers`] and
+    /// [`Session::set_headers`](crate::Session::set_headers) override it.
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.headers = Some(headers);
+        self
+    }
+
     /// Starts and ends child processes by a warden, a separate process that runs this command. Without it, a
     /// watchdog ends them if this process is killed.
     pub fn warden(mut self, command: WardenCommand) -> Self {
@@ -176,8 +211,12 @@ impl Builder {
     /// # Errors
     /// If the configuration of a server is wrong, or the store or the folders cannot be used.
     pub fn build(mut self) -> Result<Hub, Error> {
-        let servers = self.servers()?;
+        let (gateway, headers) = (self.gateway.clone(), self.headers.take());
+        let needed = headers.is_some() || gateway.is_some();
+        let headers = needed.then(|| HeaderTable::new(headers, gateway.is_some()));
+        let servers = self.servers(headers.as_ref())?;
         let handlers = Arc::new(std::mem::take(&mut self.handlers));
+        let takeover_timeout = self.takeover_timeout;
         let (runtime, warnings) = (self.runtime.take(), std::mem::take(&mut self.warnings));
         let (thread, (resources, seal)) =
             HubThread::start(runtime, async move |handle| self.open(handle).await)
@@ -185,6 +224,9 @@ impl Builder {
         // Unique across processes.
         let incarnation = SessionId::generate(SystemClock.now()).to_string();
         let (sessions, links) = (resources.sessions.clone(), resources.links.clone());
+        if let Some(headers) = &headers {
+            headers.set_sessions(&resources.sessions);
+        }
         let engine = Engine::new(sessions, links, seal, &incarnation);
         let inner = Arc::new(HubInner {
             id: NEXT_HUB_ID.fetch_add(1, Ordering::Relaxed),
@@ -194,8 +236,11 @@ impl Builder {
             resources,
             engine,
             servers,
+            gateway,
             warnings,
+            takeover_timeout,
             handlers,
+            headers,
             losses: LossLog::default(),
             next_branch: AtomicU64::new(1),
             links_opened: AtomicU64::new(0),
@@ -207,10 +252,13 @@ impl Builder {
         Ok(Hub { inner, agent: Agent::none() })
     }
 
-    fn servers(&mut self) -> Result<Servers, Error> {
+    fn servers(&mut self, headers: Option<&Arc<HeaderTable>>) -> Result<Servers, Error> {
         let (servers, mut on_loss) = (Servers::default(), std::mem::take(&mut self.on_loss));
         for (name, entry) in std::mem::take(&mut self.servers) {
             let mut entry = entry?;
+            if let Some(headers) = headers {
+                entry.server = headers.apply(&entry.server, &name);
+            }
             for (_, chosen) in on_loss.extract_if(.., |(other, _)| *other == name) {
                 entry.on_loss = chosen;
             }
@@ -245,7 +293,9 @@ impl Builder {
         let mut settings = Settings { lease, restore: true, ..Settings::default() };
         // A hub has only one owner.
         settings.sessions = SessionLimits { per_owner: usize::MAX, ..settings.sessions };
-        settings.expiry = self.expiry.unwrap_or(settings.expiry);
+        // The gateway decides when its sessions expire.
+        let usual = if self.gateway.is_some() { Expiry::NEVER } else { settings.expiry };
+        settings.expiry = self.expiry.unwrap_or(usual);
         let sessions =
             Sessions::start(store, Arc::new(SystemClock), Holder::unreachable(), settings);
         let sessions = sessions.await.map_err(|error| StartError(Error::invalid(error)))?;
@@ -255,6 +305,7 @@ impl Builder {
             links,
             default_sessions: DefaultSessions::default(),
             persistent: lease != Duration::MAX,
+            keeps_named: lease != Duration::MAX || self.gateway.is_some(),
         };
         resources.close_lost_links();
         resources.sweep_leftovers(&runtime);

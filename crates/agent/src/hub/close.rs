@@ -39,9 +39,10 @@ pub(crate) struct HubResources {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) links: Links,
     pub(crate) default_sessions: DefaultSessions,
-    /// Whether the store outlives this process. Then named sessions are released instead of ended, for the next
-    /// process that opens them.
+    /// Whether the store outlives this process.
     pub(crate) persistent: bool,
+    /// Whether named sessions are released instead of ended: in a store that outlives this process, and at a gateway.
+    pub(crate) keeps_named: bool,
 }
 
 impl HubResources {
@@ -53,7 +54,7 @@ impl HubResources {
         let held = self.sessions.held_sessions();
         let links = self.links.status().iter().filter(|link| link.generation.is_some()).count();
         let to_end = held.iter().filter(|session| {
-            !self.persistent || session.record().key.is_none() || is_default(session.id())
+            !self.keeps_named || session.record().key.is_none() || is_default(session.id())
         });
         let ending: Vec<_> = to_end.map(|session| self.spawn_end(session)).collect();
         let mut killed = 0;

@@ -3,7 +3,9 @@
 mod builder;
 mod close;
 mod default_session;
+mod gateway;
 mod generations;
+mod headers;
 mod servers;
 mod thread;
 
@@ -33,7 +35,11 @@ pub use close::CloseReport;
 pub(crate) use close::HubResources;
 pub(crate) use default_session::DefaultSession;
 pub use default_session::DefaultSessionOptions;
+use gateway::Gateway;
+pub(crate) use gateway::{end_session, loss_of, session_key};
 pub(crate) use generations::KnownGenerations;
+use headers::HeaderTable;
+pub use headers::{HeaderList, HeaderRequest, Headers};
 pub(crate) use servers::HubServer;
 use servers::Servers;
 use thread::HubThread;
@@ -62,8 +68,14 @@ pub(crate) struct HubInner {
     /// The same sessions and links, joined.
     pub(crate) engine: Engine,
     pub(crate) servers: Servers,
+    /// Gateway that has the servers and sessions, if the hub is connected to one.
+    pub(crate) gateway: Option<Gateway>,
     pub(crate) warnings: Vec<String>,
+    /// Time to wait for a session that another process holds. `None` waits a little longer than the lease.
+    pub(crate) takeover_timeout: Option<Duration>,
     pub(crate) handlers: Arc<Handlers>,
+    /// Callbacks for headers of HTTP servers, if there are any.
+    pub(crate) headers: Option<Arc<HeaderTable>>,
     /// Losses for which an event was sent.
     pub(crate) losses: LossLog,
     pub(crate) next_branch: AtomicU64,
@@ -98,6 +110,9 @@ impl HubInner {
 
     pub(crate) fn send_ended(&self, session: SessionId) {
         self.losses.remove_session(session);
+        if let Some(headers) = &self.headers {
+            headers.remove_session(session);
+        }
         self.send_event(Event::Ended { session });
     }
 }
@@ -106,6 +121,22 @@ impl Hub {
     /// Starts the configuration of a hub.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// Starts the configuration of a hub over a running gateway, `http://HOST:PORT`: the same API, with the servers and
+    /// sessions of the gateway. Several processes that are connected to one gateway share sessions by name; a named
+    /// session goes on when this process ends. Servers are those of the gateway, by their names there.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), stayput::Error> {
+    /// let hub = stayput::Hub::connect("http://127.0.0.1:7337").token("a token of the gateway").build()?;
+    /// let chat = hub.session("chat-42").await?;
+    /// chat.call("browser", "browser_snapshot", ()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect(url: &str) -> Builder {
+        Builder::connected(url)
     }
 
     /// Returns the same hub for the agent of this name. The agent has its own namespace of session names, and can

@@ -11,7 +11,10 @@ use stayput_config::{OnLoss, ServerEntry, ToolFilter};
 use stayput_core::Agent;
 use stayput_upstream::{Options, Server, TransportConfig};
 
-use super::Hub;
+use super::{
+    Hub,
+    gateway::{Gateway, can_be_server},
+};
 use crate::Error;
 
 /// A server and its settings in the hub.
@@ -152,7 +155,10 @@ impl Hub {
     }
 
     /// Adds a server. Closes the links of the one that it replaces if the configuration differs.
-    async fn insert_server(&self, name: &str, entry: HubServer) {
+    async fn insert_server(&self, name: &str, mut entry: HubServer) {
+        if let Some(headers) = &self.inner.headers {
+            entry.server = headers.apply(&entry.server, name);
+        }
         let server = entry.server.clone();
         let replaced = self.inner.servers.insert(&self.agent, name, entry);
         let changed =
@@ -194,7 +200,22 @@ impl Hub {
     }
 
     pub(crate) fn entry(&self, name: &str) -> Result<Arc<HubServer>, Error> {
-        self.inner.servers.find(&self.agent, name).ok_or_else(|| self.unknown_server(name))
+        match (self.inner.servers.find(&self.agent, name), &self.inner.gateway) {
+            (Some(found), _) => Ok(found),
+            (None, Some(gateway)) if can_be_server(name) => self.gateway_server(gateway, name),
+            (None, _) => Err(self.unknown_server(name)),
+        }
+    }
+
+    /// Adds a server of the gateway at its first use. The gateway knows whether it exists.
+    fn gateway_server(&self, gateway: &Gateway, name: &str) -> Result<Arc<HubServer>, Error> {
+        let mut entry = gateway.server(name)?;
+        if let Some(headers) = &self.inner.headers {
+            entry.server = headers.apply(&entry.server, name);
+        }
+        self.inner.servers.insert(&Agent::none(), name, entry);
+        let added = self.inner.servers.find(&Agent::none(), name);
+        added.ok_or_else(|| self.unknown_server(name))
     }
 
     /// Refuses a name that is no server of any agent of this hub.

@@ -10,14 +10,14 @@ use std::{
 };
 
 use stayput_core::{
-    ActiveSession, EndReason, OpenOptions, SessionId, SessionOpenError, Sessions, StoreError,
+    ActiveSession, EndReason, OpenOptions, SessionId, SessionOpenError, StoreError,
 };
 use tokio::sync::OnceCell;
 
 use super::list_cache::ListCache;
 use crate::{
     Error, Handlers,
-    hub::{HubInner, KnownGenerations},
+    hub::{HubInner, KnownGenerations, end_session as end_at_gateway, session_key},
 };
 
 /// Time to wait for a session that another process holds, beyond the lease: a killed process holds it until its lease
@@ -122,7 +122,7 @@ impl SessionGuard {
         }
         match hub.sessions.find_by_id(&hub.owner, self.id).await {
             Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::LeaseLost) => {
-                retry_while_held(&hub.sessions, || hub.sessions.find_by_id(&hub.owner, self.id))
+                retry_while_held(hub, || hub.sessions.find_by_id(&hub.owner, self.id))
                     .await
                     .map_err(Error::from)
             }
@@ -194,7 +194,11 @@ async fn end_session(hub: Arc<HubInner>, id: SessionId) -> Result<(), Error> {
         Err(error) => return Err(error.into()),
     };
     if let Some(session) = &found {
+        let key = hub.gateway.as_ref().and_then(|_| session_key(&session.record()));
         hub.sessions.end_and_remove(session).await?;
+        if let Some(key) = key {
+            Box::pin(end_at_gateway(&hub, key)).await;
+        }
     }
     let _ = hub.links.end(id).await;
     if found.is_some() {
@@ -203,16 +207,18 @@ async fn end_session(hub: Arc<HubInner>, id: SessionId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Repeats `attempt` while another process holds the session, for the lease and [`TAKEOVER_TIMEOUT`]. Also repeats it
+/// Repeats `attempt` while another process holds the session, for the time that the hub was built with, else for the
+/// lease and [`TAKEOVER_TIMEOUT`]. Also repeats it
 /// after this process lost its lease because it was suspended: the next renewal gets a new lease.
 pub(crate) async fn retry_while_held<T, A>(
-    sessions: &Sessions,
+    hub: &HubInner,
     attempt: impl Fn() -> A,
 ) -> Result<T, SessionOpenError>
 where
     A: Future<Output = Result<T, SessionOpenError>>,
 {
-    let limit = sessions.settings().lease.saturating_add(TAKEOVER_TIMEOUT);
+    let usual = || hub.sessions.settings().lease.saturating_add(TAKEOVER_TIMEOUT);
+    let limit = hub.takeover_timeout.unwrap_or_else(usual);
     let mut waited = Duration::ZERO;
     loop {
         match attempt().await {

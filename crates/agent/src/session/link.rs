@@ -178,6 +178,14 @@ impl SessionLink {
         Ok(Some(self.report(loss, branch).await))
     }
 
+    /// Sends the event of a loss that a gateway reported.
+    pub(crate) fn report_of_gateway(&self, lost: StateLost) -> StateLost {
+        let (session, server) = (self.session.id(), lost.server.clone());
+        let (generation, reason) = (lost.generation, lost.reason);
+        self.hub.send_event(Event::Lost { session, server, generation, reason });
+        lost
+    }
+
     /// Sends the event of a loss, once, and acknowledges the loss in the record.
     async fn report(&self, loss: Loss, branch: u64) -> StateLost {
         let Loss { whole_session, link, delivery, next } = loss;

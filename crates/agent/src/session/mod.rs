@@ -16,7 +16,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use stayput_core::{Expiry, Generation, SessionId, Timestamp, scope::InSession as _};
 use stayput_upstream::{LinkOwner, LinkState, LossReason};
 
-use crate::{Error, Handlers, Hub};
+use crate::{Error, Handlers, Headers, Hub};
 
 pub(crate) use guard::SessionGuard;
 pub(crate) use link::SessionLink;
@@ -116,6 +116,15 @@ impl Session {
     pub fn with_handlers(self, handlers: Handlers) -> Self {
         self.guard.set_handlers(handlers);
         self
+    }
+
+    /// Sets the headers of this session's requests to HTTP servers, until the session ends. They override those of the
+    /// agent and of the hub. Call it again with a new token: the session goes on.
+    ///
+    /// # Errors
+    /// The same as for [`Hub::set_headers`].
+    pub fn set_headers(&self, headers: Headers) -> Result<(), Error> {
+        self.hub.set_session_headers(self.guard.id, headers)
     }
 
     /// Opens the link to a server ahead of the first call.

@@ -33,7 +33,7 @@ impl Hub {
 
     async fn open(&self, options: &OpenOptions) -> Result<Session, Error> {
         self.inner.check_open()?;
-        let opening = retry_while_held(&self.inner.sessions, || self.inner.sessions.open(options));
+        let opening = retry_while_held(&self.inner, || self.inner.sessions.open(options));
         let OpenedSession { session, .. } = self.inner.thread.in_runtime(opening).await?;
         Ok(self.open_session(session.id()))
     }
@@ -50,7 +50,7 @@ impl Hub {
         self.inner.check_open()?;
         let sessions = &self.inner.sessions;
         let finding =
-            retry_while_held(sessions, || sessions.find_by_key(&self.inner.owner, agent, key));
+            retry_while_held(&self.inner, || sessions.find_by_key(&self.inner.owner, agent, key));
         match self.inner.thread.in_runtime(finding).await {
             Ok(session) => Ok(self.open_session(session.id())),
             Err(SessionOpenError::Ended(_)) => Err(Error::UnknownSession),

@@ -318,6 +318,21 @@ async fn hub_that_is_dropped_in_a_runtime_releases_its_sessions() {
     assert_eq!(count_on(&opening.unwrap().unwrap(), "remote").await.unwrap(), 2);
 }
 
+/// A process that must not wait says at once what to do.
+#[tokio::test]
+async fn session_of_another_process_is_an_error_after_the_timeout() {
+    let fixture = Fixture::new(None).await;
+    let first = fixture.hub();
+    let session = first.session("chat").await.unwrap();
+    assert_eq!(count_on(&session, "counter").await.unwrap(), 1);
+    let builder = Hub::builder().takeover_timeout(Duration::ZERO);
+    let folder = fixture.folder.path();
+    let second = hub_in(builder, folder, &fixture.store, fixture.server.url());
+    let held = second.session("chat").await.unwrap_err();
+    assert!(matches!(held, Error::SessionHeldElsewhere), "{held}");
+    assert!(held.to_string().contains("gateway"), "{held}");
+}
+
 /// The check comes before the store is created.
 #[test]
 fn store_without_folders_is_refused() {

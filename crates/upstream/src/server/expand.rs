@@ -50,8 +50,10 @@ impl Variable {
 ///
 /// `$${` stands for `${`. Any other `${…}` is plain text here: variables of the configuration file were
 /// filled in when it was read.
+#[derive(Clone)]
 pub(super) struct Template(Box<[TemplatePart]>);
 
+#[derive(Clone)]
 pub(super) enum TemplatePart {
     Text(Box<str>),
     Value(Variable),

@@ -199,6 +199,7 @@ impl HeaderSource {
 }
 
 /// Validated [`Http`].
+#[derive(Clone)]
 pub(super) struct HttpRecipe {
     url: Template,
     headers: Vec<(HeaderName, Template)>,

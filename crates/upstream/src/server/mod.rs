@@ -265,6 +265,33 @@ impl Server {
         })))
     }
 
+    /// Same server with the header provider that `make` returns for its present one. A child process gets none.
+    #[must_use]
+    pub fn with_provider(
+        &self,
+        make: impl FnOnce(Option<Arc<dyn HeaderProvider>>) -> Arc<dyn HeaderProvider>,
+    ) -> Self {
+        let provided = |recipe: &HttpRecipe| {
+            let mut recipe = recipe.clone();
+            recipe.provider = Some(make(recipe.provider.take()));
+            recipe
+        };
+        let recipe = match &*self.0.recipe {
+            Recipe::Stdio(_) => return self.clone(),
+            Recipe::Http(recipe) => Recipe::Http(provided(recipe)),
+            Recipe::Sse(recipe) => Recipe::Sse(provided(recipe)),
+        };
+        Self(Arc::new(Inner {
+            name: self.0.name.clone(),
+            recipe: Arc::new(recipe),
+            options: self.0.options,
+            variables: self.0.variables.clone(),
+            configuration: OnceLock::new(),
+            redactor: OnceLock::new(),
+            last_initialize_result: Mutex::default(),
+        }))
+    }
+
     /// Name in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -326,10 +353,12 @@ impl Server {
         }
     }
 
-    /// Whether a template uses `${session.…}`. Such a server has no spares.
+    /// Whether a template uses `${session.…}`, or the headers of its provider differ between sessions. Such a server
+    /// has no spares.
     #[must_use]
     pub fn depends_on_session(&self) -> bool {
-        self.0.variables.iter().any(|variable| variable.is_of_session())
+        self.provider().is_some_and(|provider| provider.varies_by_session())
+            || self.0.variables.iter().any(|variable| variable.is_of_session())
     }
 
     /// Whether a template uses `${owner.…}`, or a provider adds headers, which can differ per owner. A link

@@ -15,8 +15,15 @@ use http::{HeaderName, HeaderValue};
 #[async_trait]
 pub trait HeaderProvider: Send + Sync + fmt::Debug {
     /// Identifies its credentials, for example by a client id. It is part of the [identity](super::Identity)
-    /// of every link, and should be the same after a restart.
+    /// of every link, and should be the same after a restart. A token that is refreshed is not part of it: the links
+    /// and their sessions go on.
     fn identity(&self) -> Cow<'_, str>;
+
+    /// Whether the headers can differ between sessions. Then each session has its own links, so that a request of one
+    /// session never has the credentials of another.
+    fn varies_by_session(&self) -> bool {
+        false
+    }
 
     /// Returns the headers of one request. It must be safe to drop the future at any point.
     ///

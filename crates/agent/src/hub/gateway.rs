@@ -1,0 +1,139 @@
+//! Hub over a running gateway: its sessions are the gateway's, so several processes share them by name.
+
+use std::sync::Arc;
+
+use stayput_core::{Agent, Generation, Key, Record};
+use stayput_upstream::{Answer, Delivery, EraChoice, Http, Isolation, Options, Server};
+use stayput_wire::{Code, Raw, meta};
+
+use super::{Hub, HubInner, servers::HubServer};
+use crate::{Error, StateLost};
+
+/// Name of the internal server that reaches the gateway's own tools.
+const GATEWAY_SERVER: &str = "stayput gateway";
+
+/// Header that names the session of a request.
+pub(crate) const SESSION_HEADER: &str = "stayput-session";
+
+/// Longest name of a server at a gateway.
+const MAX_SERVER_NAME: usize = 64;
+
+/// Gateway that a hub is connected to.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    /// URL without a path.
+    pub(crate) url: String,
+    pub(crate) token: Option<String>,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gateway({})", self.url)
+    }
+}
+
+impl Gateway {
+    /// Creates the entry of a server of the gateway. Its links have a connection at the gateway each, whose default
+    /// session serves runs; the header names the sessions that have a name.
+    pub(crate) fn server(&self, name: &str) -> Result<HubServer, Error> {
+        let era = if name == GATEWAY_SERVER { EraChoice::Modern } else { EraChoice::Legacy };
+        let path = if name == GATEWAY_SERVER { String::new() } else { format!("/{name}") };
+        let mut http = Http::new(format!("{}/mcp{path}", self.url));
+        if let Some(token) = &self.token {
+            http = http.bearer(token);
+        }
+        let isolation = Some(Isolation::PerSession);
+        let options = Options { era, isolation, ..Options::default() };
+        Ok(HubServer::new(Server::with(name, http, options)?))
+    }
+}
+
+/// Whether a server at a gateway can have this name.
+pub(crate) fn can_be_server(name: &str) -> bool {
+    let allowed = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
+    name == GATEWAY_SERVER
+        || (!name.is_empty() && name.len() <= MAX_SERVER_NAME && name.bytes().all(allowed))
+}
+
+/// Key of a session at the gateway. Names of agents, of the hub and global ones stay apart.
+pub(crate) fn session_key(record: &Record) -> Option<String> {
+    let key: &Key = record.key.as_ref()?;
+    let name = encode(key.value());
+    Some(match (key.source() == Key::NAME_SOURCE, &record.agent) {
+        (false, _) => format!("key:/{name}"),
+        (true, agent) if *agent == Agent::none() => format!("key:{name}"),
+        (true, agent) => format!("key:{}/{name}", encode(agent.as_str())),
+    })
+}
+
+/// Percent-encodes what has a meaning in a key, or is not printable in a header.
+fn encode(text: &str) -> String {
+    let plain = |it: u8| it.is_ascii_graphic() && !b"%/".contains(&it);
+    let piece = |it: u8| if plain(it) { char::from(it).to_string() } else { format!("%{it:02X}") };
+    text.bytes().map(piece).collect()
+}
+
+/// Returns the loss that an answer of a gateway reports, if it does.
+pub(crate) fn loss_of(answer: &Answer, server: &str) -> Option<StateLost> {
+    let (generation, text) = match (answer.result(), answer.error()) {
+        (Some(result), _) => {
+            let result = Raw::parse(result).ok()?;
+            let state = result.find(&["_meta", meta::STATE])?;
+            if state.find(&["state"])?.text()? != "lost"
+                || result.find(&["isError"])?.as_str() != "true"
+            {
+                return None;
+            }
+            let text = result.find(&["content"])?.elements().next()?.find(&["text"])?.text()?;
+            (state.find(&["generation"])?.as_str().parse().ok()?, text.into_owned())
+        }
+        (None, Some(error)) if answer.code() == Some(Code::STATE_LOST) => {
+            let error = Raw::parse(error).ok()?;
+            let generation = error.find(&["data", "generation"])?.as_str().parse().ok()?;
+            (generation, error.find(&["message"])?.text()?.into_owned())
+        }
+        _ => return None,
+    };
+    // An unknown sentence counts as the worse case.
+    let unexecuted = text.contains("This call was not carried out.");
+    let delivery = if unexecuted { Delivery::NotSent } else { Delivery::Unknown };
+    let server = Some(server.to_owned());
+    Some(StateLost {
+        server,
+        generation: Generation(generation),
+        delivery,
+        reason: "gateway",
+        link: None,
+    })
+}
+
+/// Ends the session of this key at the gateway. If that fails, the session expires there by itself.
+pub(crate) async fn end_session(hub: &Arc<HubInner>, key: String) {
+    let hub = Hub { inner: hub.clone(), agent: Agent::none() };
+    let arguments = serde_json::json!({ "session_id": key });
+    if let Err(error) = hub.ephemeral().call(GATEWAY_SERVER, "session_end", arguments).await {
+        tracing::warn!("the session was not ended at the gateway: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_agents_and_of_the_hub_stay_apart() {
+        let record = |agent: Agent, key: Key| {
+            let record = Record::new(
+                stayput_core::Owner::local(),
+                stayput_core::Expiry::NEVER,
+                stayput_core::Timestamp::from_millis(0),
+            );
+            session_key(&record.with_key(agent, key)).unwrap()
+        };
+        let (none, ann) = (Agent::none(), Agent::named("ann").unwrap());
+        assert_eq!(record(none.clone(), Key::named("a/ü").unwrap()), "key:a%2F%C3%BC");
+        assert_eq!(record(ann, Key::named("x").unwrap()), "key:ann/x");
+        assert_eq!(record(none, Key::new("global", "x").unwrap()), "key:/x");
+        assert!(can_be_server("my.server-1") && !can_be_server("../admin") && !can_be_server(""));
+    }
+}

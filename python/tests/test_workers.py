@@ -1,0 +1,138 @@
+"""Several worker processes that share sessions by name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from conftest import TEST_TIMEOUT, Kit, count, program
+
+import stayput
+
+CHATS, TURNS = 20, 50
+
+
+def read_url(process: subprocess.Popen[str], workers: int) -> str:
+    """Reads lines until one had the URL of the process, and each worker has started: only workers listen."""
+    assert process.stderr is not None
+    url = ""
+    for line in process.stderr:
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        url = url or (found.group() if found else "")
+        workers -= "Application startup complete" in line
+        if url and workers <= 0:
+            return url
+    raise AssertionError("the process said no URL, or a worker did not start")
+
+
+@contextmanager
+def running(command: list[str], workers: int = 0, **env: str) -> Iterator[str]:
+    """Runs a server process, and gives its URL."""
+    here = Path(__file__).parent
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=here, env={**os.environ, **env}) as process:
+        try:
+            yield read_url(process, workers)
+        finally:
+            process.terminate()
+            # Its output must not fill the pipe.
+            process.communicate(timeout=TEST_TIMEOUT)
+
+
+@pytest.fixture
+def gateway(kit: Kit, tmp_path: Path) -> Iterator[str]:
+    """Gateway with the test server as `counter`."""
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps(kit.config()))
+    listen = ["--listen", "127.0.0.1:0", "--store", "memory:"]
+    with running([program(), "serve", "--config", str(config), *listen]) as url:
+        yield url
+
+
+def test_workers_on_a_gateway_share_each_chat(gateway: str) -> None:
+    """Four workers, twenty chats, a thousand requests: each counter grows by one."""
+    workers = [sys.executable, "-m", "uvicorn", "workers_app:app", "--workers", "4", "--port", "0", "--no-access-log"]
+
+    async def chat(client: httpx.AsyncClient, name: str) -> list[list[int]]:
+        return [[int(word) for word in (await client.get(f"/{name}")).text.split()] for _ in range(TURNS)]
+
+    async def main(url: str) -> None:
+        async with httpx.AsyncClient(base_url=url, timeout=TEST_TIMEOUT) as client:
+            found = await asyncio.gather(*(chat(client, f"chat-{n}") for n in range(CHATS)))
+        for counted in found:
+            assert [number for number, _ in counted] == list(range(1, TURNS + 1))
+        assert len({worker for counted in found for _, worker in counted}) > 1, "one worker did it all"
+
+    with running(workers, 4, STAYPUT_GATEWAY=gateway) as url:
+        asyncio.run(main(url))
+
+
+def test_connected_hub_has_the_same_methods(gateway: str, kit: Kit) -> None:
+    """Sessions by name, runs, sub-agents, lists, losses and ends, on the sessions of the gateway."""
+
+    async def main() -> None:
+        first, second = stayput.Hub.connect(gateway), stayput.Hub.connect(gateway)
+        assert [await count(first.session("chat")), await count(second.session("chat"))] == [1, 2]
+        assert await count(first.agent("ann").session("chat")) == 1, "names of agents are their own"
+        assert "count" in [tool.name for tool in await first.tools("counter")]
+        async with first.run():
+            assert [await count(first), await count(first)] == [1, 2]
+            async with first.isolated("counter"):
+                assert await count(first) == 1
+            async with first.denied("counter"):
+                with pytest.raises(stayput.AccessDeniedError):
+                    await count(first)
+        async with second.session("chat") as chat, second.isolated("counter"):
+            assert await count(chat) == 1, "a session of its own"
+        await first.close()
+        assert await count(second.session("chat")) == 3, "the session went on"
+        with pytest.raises(stayput.StateLostError) as lost:
+            await second.session("chat").call("counter", "crash")
+        assert lost.value.may_have_run and lost.value.server == "counter"
+        assert await count(second.session("chat")) == 1
+        await second.session("chat").end()
+        # Another worker may remember what was there, so the gateway tells the next call of that name.
+        with pytest.raises(stayput.StateLostError):
+            await count(second.session("chat"))
+        assert await count(second.session("chat")) == 1
+        await second.close()
+
+    asyncio.run(main())
+
+
+WORKER = """
+import asyncio, json, multiprocessing, sys
+import stayput
+def work(config):
+    async def main():
+        hub = stayput.Hub.from_config(config)
+        for name in ["a", "b"]:
+            await hub.session(name).open()
+        await hub.close()
+    asyncio.run(main())
+if __name__ == "__main__":
+    config = json.loads(sys.argv[1])
+    work(config)
+    worker = multiprocessing.get_context(sys.argv[2]).Process(target=work, args=(config,))
+    worker.start()
+    worker.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_without_a_store_warns_once(kit: Kit, tmp_path: Path, method: str) -> None:
+    """Only the worker does, because a program of one process has nothing to share."""
+    path = tmp_path / "workers.py"
+    path.write_text(WORKER)
+    command = [sys.executable, str(path), json.dumps(kit.config()), method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("its hub has no store") == 1, done.stderr
