@@ -65,7 +65,9 @@ def test_workers_on_a_gateway_share_each_chat(gateway: str) -> None:
         return [[int(word) for word in (await client.get(f"/{name}")).text.split()] for _ in range(TURNS)]
 
     async def main(url: str) -> None:
-        async with httpx.AsyncClient(base_url=url, timeout=TEST_TIMEOUT) as client:
+        # A connection for each request, so that the workers share them.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        async with httpx.AsyncClient(base_url=url, timeout=TEST_TIMEOUT, limits=limits) as client:
             found = await asyncio.gather(*(chat(client, f"chat-{n}") for n in range(CHATS)))
         for counted in found:
             assert [number for number, _ in counted] == list(range(1, TURNS + 1))
