@@ -193,9 +193,9 @@ impl SessionLink {
         let generation = next.generation;
         let name = &self.entry.name;
         let reason = match &link {
-            // Only expiry leaves a generation to the session that is revived, or that takes the name.
-            _ if whole_session || self.session.record().incarnation > 0 => "expired",
             Some(loss) => loss.reason().as_str(),
+            // Only expiry leaves a generation to the session that is revived, or that takes the name.
+            None if whole_session || self.session.record().incarnation > 0 => "expired",
             None => "ended",
         };
         if whole_session {

@@ -108,6 +108,13 @@ async fn loss_of_an_expired_session_is_reported_once() {
     assert!(lost.to_string().contains("everything"), "{lost}");
     assert_eq!(count_on_server(&session, "other").await.unwrap(), 1);
     assert_eq!(count_on(&session).await.unwrap(), 1, "the loss was already reported");
+    marker.kill_processes();
+    wait_for_exit(&session).await;
+    assert_eq!(
+        loss_details(count_on(&session).await).1,
+        Some("exited"),
+        "a loss after the revival"
+    );
 }
 
 /// R071, E33: a web server has a new object for each request.
