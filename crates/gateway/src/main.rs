@@ -233,6 +233,9 @@ fn serve(args: &cli::Serve) -> CommandResult {
         let gateway = app::Gateway::start(plan).await?.reading(reading);
         take_over.finish();
         gateway.announce(&broken)?;
+        if args.probe.is_now() {
+            gateway.probe_servers();
+        }
         let (tell, told) = tokio::sync::oneshot::channel();
         let signals = async {
             tokio::select! {

@@ -80,6 +80,39 @@ async fn broken_entry_disables_only_its_server() {
     assert_eq!(answer.status, 404);
 }
 
+/// A server that exits at its start and a dead URL are found in the background, and shown in the log and by `status`.
+#[tokio::test]
+async fn servers_that_do_not_start_are_found_in_the_background() {
+    let servers = json!({
+        "good": notes(),
+        "exits": { "command": "sh", "args": ["-c", "echo the key is missing >&2; exit 3"] },
+        "dead": { "url": "http://127.0.0.1:1/mcp" },
+    });
+    let gateway = Gateway::with_arguments(servers, json!({}), &["--probe", "always"]).await;
+    let parts = [
+        "  good: ready, 4 tools",
+        "  exits: cannot be used: the server `exits` exited with code 3 before it was ready",
+        "  dead: cannot be used: the server `dead` cannot be reached",
+    ];
+    until("line for every server", || parts.iter().all(|part| gateway.log().contains(part))).await;
+    assert!(gateway.log().contains("the key is missing"), "{}", gateway.log());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
+    command.args(["status", "--json", "--config"]).arg(gateway.config());
+    let status: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let server = |name: &str| {
+        let mut all = status["servers"].as_array().unwrap().iter();
+        all.find(|it| it["name"] == name).unwrap()
+    };
+    assert_eq!(server("good")["state"], "ready", "{status}");
+    for (name, part) in [("exits", "exited with code 3"), ("dead", "cannot be reached")] {
+        assert_eq!(server(name)["state"], "failed", "{status}");
+        let message = server(name)["last_error"]["message"].as_str().unwrap();
+        assert!(message.contains(part), "{message}");
+    }
+    let client = gateway.client("good").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+}
+
 /// A file without any usable server is refused, with the reason of its first one.
 #[test]
 fn only_broken_servers_refuse_the_start() {

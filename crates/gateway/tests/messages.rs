@@ -29,17 +29,190 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Checks these servers, and returns the findings of each by its name.
-fn check(servers: &Value) -> impl Fn(&str) -> String + use<> {
+/// Checks a configuration, and returns the report.
+fn report(config: &Value) -> Value {
     let folder = TempDir::new().unwrap();
-    let config = json!({ "mcpServers": servers }).to_string();
-    std::fs::write(folder.path().join("mcp.json"), config).unwrap();
+    std::fs::write(folder.path().join("mcp.json"), config.to_string()).unwrap();
     let output = run(&folder, &["check", "--json"]);
-    let checked: Value = serde_json::from_slice(&output.stdout).unwrap();
-    move |name| {
-        let mut servers = checked["servers"].as_array().unwrap().iter();
-        let server = servers.find(|server| server["server"] == name);
-        server.unwrap_or_else(|| panic!("{checked}"))["findings"][0]["what"].to_string()
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", errors(&output)))
+}
+
+/// Returns the part of a report about one server.
+fn of_server<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let mut servers = report["servers"].as_array().unwrap().iter();
+    servers.find(|server| server["server"] == name).unwrap_or_else(|| panic!("{report}"))
+}
+
+/// Checks these servers, and returns the first finding of each by its name.
+fn check(servers: &Value) -> impl Fn(&str) -> String + use<> {
+    let checked = report(&json!({ "mcpServers": servers }));
+    move |name| of_server(&checked, name)["findings"][0]["what"].to_string()
+}
+
+/// Answers every request with the response for its path.
+fn web_server(response: fn(&str) -> String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut head = [0; 4096];
+            let read = stream.read(&mut head).unwrap_or_default();
+            let head = String::from_utf8_lossy(&head[..read]).into_owned();
+            let path = head.split_whitespace().nth(1).unwrap_or_default();
+            let _ = stream.write_all(response(path).as_bytes());
+        }
+    });
+    origin
+}
+
+fn http(status: &str, kind: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+}
+
+/// A URL that is wrong gets the likely mistake: a path without a server, a web page, a port without TLS. The remedy does
+/// not contradict: a server that answers need not be started.
+#[test]
+fn wrong_url_gets_the_likely_mistake() {
+    let origin = web_server(|path| match path {
+        "/page" => http("200 OK", "text/html; charset=utf-8", "<!DOCTYPE html><html></html>"),
+        "/lost" => http("404 Not Found", "text/html", "<html>nothing</html>"),
+        "/text" => http("200 OK", "text/plain", "hello"),
+        _ => http("404 Not Found", "text/plain", "nothing here"),
+    });
+    let checked = report(&json!({ "mcpServers": {
+        "path": { "url": format!("http://{origin}/nowhere") },
+        "page": { "url": format!("http://{origin}/page") },
+        "lost": { "url": format!("http://{origin}/lost") },
+        "text": { "url": format!("http://{origin}/text") },
+        "tls": { "url": format!("https://{origin}/mcp") },
+        "dead": { "url": "http://127.0.0.1:1/mcp" },
+    } }));
+    for (name, part) in [
+        (
+            "path",
+            "cannot be used: the server answered with HTTP status 404: nothing here; check the path",
+        ),
+        ("page", "a web page (HTTP 200); check the path of its URL"),
+        ("lost", "HTTP status 404 and a web page; check the path"),
+        ("text", "neither JSON nor events (HTTP 200); check the path"),
+        ("tls", "does not speak TLS at this port: write http://"),
+        ("dead", "`dead` cannot be reached"),
+    ] {
+        let finding = &of_server(&checked, name)["findings"][0];
+        assert!(finding["what"].as_str().unwrap().contains(part), "{name}: {finding}");
+        let remedy = finding["remedy"].as_str().unwrap_or_default();
+        let is_down = matches!(name, "dead" | "tls");
+        assert_eq!(remedy.contains("start it"), is_down, "{name}: {finding}");
+    }
+}
+
+/// Times are short, output of the server is told apart from Stayput's own words, and text among the messages is named.
+#[test]
+fn server_that_does_not_begin_is_described_in_plain_words() {
+    let soon = json!({ "startup_timeout": "1500ms" });
+    let checked = report(&json!({ "mcpServers": {
+        "mute": { "command": "sh", "args": ["-c", "while read -r line; do :; done"], "stayput": soon },
+        "chatty": {
+            "command": "sh", "args": ["-c", "echo Server started; while read -r line; do :; done"], "stayput": soon
+        },
+        "exits": { "command": "sh", "args": ["-c", "echo no key >&2; exit 3"] },
+        "quits": { "command": "true" },
+    } }));
+    let what =
+        |name: &str| of_server(&checked, name)["findings"][0]["what"].as_str().unwrap().to_owned();
+    assert!(
+        what("mute").contains("within 1.5s; check that it is an MCP server"),
+        "{}",
+        what("mute")
+    );
+    assert_eq!(of_server(&checked, "mute")["findings"][0]["remedy"], Value::Null);
+    assert!(what("chatty").contains("has 1 lines that are not JSON-RPC"), "{}", what("chatty"));
+    assert!(what("exits").ends_with("before it was ready; it wrote:\nno key"), "{}", what("exits"));
+    assert!(what("quits").ends_with("exited with code 0 before it was ready"), "{}", what("quits"));
+}
+
+/// `check` warns about text on the standard output and about `listen` without `auth`, and says what it did not test.
+#[test]
+fn check_warns_and_says_what_it_did_not_test() {
+    let server = stayput_testkit::program("stayput-testserver");
+    let rubbish = json!({ "command": server, "args": ["stdio", "--era", "legacy", "--rubbish"] });
+    let notes = json!({ "command": env!("CARGO_BIN_EXE_stayput"), "args": ["demo-server"] });
+    let config = json!({
+        "mcpServers": { "rubbish": rubbish, "notes": notes },
+        "stayput": { "listen": "0.0.0.0:7337" },
+    });
+    let checked = report(&config);
+    assert_eq!(checked["ok"], true, "{checked}");
+    let warning = of_server(&checked, "rubbish")["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("not JSON-RPC") && warning.contains("stderr"), "{warning}");
+    assert_eq!(of_server(&checked, "notes")["warnings"], json!([]));
+    let exposed = checked["warnings"].to_string();
+    assert!(
+        exposed.contains("0.0.0.0:7337") && exposed.contains("there is no `auth`"),
+        "{exposed}"
+    );
+    let left = checked["not_tested"].to_string();
+    assert!(left.contains("state outside of the processes and sessions"), "{left}");
+    assert!(left.contains("the tools of notes, rubbish: none"), "{left}");
+    let mut closed = config;
+    closed["stayput"]["listen"] = json!("127.0.0.1:7337");
+    assert_eq!(report(&closed)["warnings"], json!([]));
+}
+
+/// An error that is found after the message was read carries its id.
+#[tokio::test]
+async fn refusal_carries_the_id_of_the_request() {
+    let notes = json!({ "command": "${stayput}", "args": ["demo-server"] });
+    let gateway = Gateway::start(json!({ "notes": notes })).await;
+    let request = r#"{"jsonrpc":"2.0","id":"a 7","method":"tools/list"}"#;
+    for (headers, status) in [
+        (&[][..], 400),
+        (&[("mcp-session-id", "sp_never")], 404),
+        (&[("mcp-session-id", "sp_never"), ("mcp-protocol-version", "1999-01-01")], 400),
+    ] {
+        let answer = gateway.post("notes", headers, request).await;
+        assert_eq!(answer.status, status, "{headers:?}");
+        let said: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        assert_eq!(said["id"], "a 7", "{said}");
+    }
+}
+
+/// A browser gets a page at `/`; other clients an error. Without credentials the page names no server.
+#[tokio::test]
+async fn browser_gets_a_page_that_names_servers_only_with_credentials() {
+    let folder = TempDir::new().unwrap();
+    let token: Value =
+        serde_json::from_slice(&run(&folder, &["token", "ann", "--json"]).stdout).unwrap();
+    let notes = json!({ "command": "${stayput}", "args": ["demo-server"] });
+    let servers = json!({ "notes": notes });
+    let closed = json!({ "auth": { "tokens": { "ann": token["hash"] } } });
+    let html = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+    for (settings, is_closed) in [(json!({}), false), (closed, true)] {
+        let gateway = Gateway::with(servers.clone(), settings).await;
+        let url = format!("{}/", gateway.url);
+        let get = async |headers: &[(&str, &str)]| {
+            let answer =
+                stayput_testkit::mcp::send(http::Method::GET, &url, headers, "").await.unwrap();
+            let kind = answer.headers.get("content-type").unwrap().to_str().unwrap().to_owned();
+            let (status, body) = (answer.status.as_u16(), answer.bytes().await.unwrap());
+            (status, kind, String::from_utf8_lossy(&body).into_owned())
+        };
+        let (status, kind, page) = get(&[html]).await;
+        assert_eq!((status, &*kind), (200, "text/html; charset=utf-8"), "{page}");
+        assert_eq!(page.contains("/mcp/notes"), !is_closed, "{page}");
+        let (status, kind, _) = get(&[("accept", "*/*")]).await;
+        assert_eq!(status, if is_closed { 401 } else { 404 });
+        assert!(kind.starts_with("application/json"), "{kind}");
+        if is_closed {
+            let bearer = format!("Bearer {}", token["token"].as_str().unwrap());
+            let (_, _, page) = get(&[html, ("authorization", &bearer)]).await;
+            assert!(page.contains("/mcp/notes"), "{page}");
+        }
+        let (status, _, _) = get(&[html, ("origin", "http://evil.example")]).await;
+        assert_eq!(status, 403, "a page of another origin asks");
     }
 }
 
@@ -109,7 +282,8 @@ async fn call_of_an_unknown_name_lists_the_known_ones() {
     let names = "its tools are note_add, note_list, count, whoami";
     assert!(said.contains("has no tool `nosuch`") && said.contains(names), "{said}");
     let server = run(&gateway.folder, &["call", "nosuch", "count"]);
-    assert!(errors(&server).contains("/mcp/notes"), "{}", errors(&server));
+    let said = errors(&server);
+    assert!(said.contains("there is no server `nosuch`; servers are at /mcp/notes"), "{said}");
     let broken = run(&gateway.folder, &["call", "notes", "note_add"]);
     assert!(!errors(&broken).contains("its tools are"), "{}", errors(&broken));
 }

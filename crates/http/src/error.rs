@@ -54,6 +54,14 @@ pub enum Phase {
     Idle,
 }
 
+/// Rounds a time up for a message: to tenths of a second, or to milliseconds below a second.
+#[must_use]
+pub fn rounded(limit: Duration) -> Duration {
+    let unit = if limit < Duration::from_secs(1) { 1 } else { 100 };
+    let millis = limit.as_nanos().div_ceil(1_000_000).div_ceil(unit).saturating_mul(unit);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
 impl HttpError {
     /// Returns the step that failed.
     #[must_use]
@@ -86,6 +94,11 @@ impl HttpError {
     ) -> Self {
         let origin = to.origin();
         let sentence = match kind {
+            // The error of rustls for bytes that are no TLS.
+            HttpErrorKind::Tls if reason.contains("InvalidContentType") => format!(
+                "{origin} does not speak TLS at this port: write http:// instead of https://, or use the port that \
+                 speaks it"
+            ),
             HttpErrorKind::Tls => format!(
                 "no secure connection to {origin} could be made: {reason}; if its certificate comes \
                  from an authority of your own, name that authority's file in SSL_CERT_FILE or in `ca_file`"
@@ -112,6 +125,7 @@ impl HttpError {
         to: &Target,
         limit: Duration,
     ) -> Self {
+        let limit = rounded(limit);
         let sentence = match phase {
             Phase::Connect => format!(
                 "{} gave no connection within {limit:?}, and nothing was sent; check the address and \
@@ -226,5 +240,20 @@ fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(wrapped) => Some(wrapped),
         None => error.source(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_in_messages_have_at_most_three_digits_behind_the_point() {
+        let shown = |nanos: u64| format!("{:?}", rounded(Duration::from_nanos(nanos)));
+        assert_eq!(shown(1_437_250_720), "1.5s");
+        assert_eq!(shown(2_986_402_631), "3s");
+        assert_eq!(shown(50_000_001), "51ms");
+        assert_eq!(shown(30_000_000_000), "30s");
+        assert!(rounded(Duration::MAX) > Duration::from_secs(1 << 40));
     }
 }

@@ -44,7 +44,7 @@ mod worker;
 pub use body::Body;
 pub use client::{Client, Response};
 pub use delivery::Delivery;
-pub use error::{ClientError, HttpError, HttpErrorKind, Phase};
+pub use error::{ClientError, HttpError, HttpErrorKind, Phase, rounded};
 pub use proxy::Proxy;
 pub use request::Request;
 pub use settings::ClientSettings;

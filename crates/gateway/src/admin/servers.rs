@@ -53,11 +53,15 @@ pub(super) async fn list(app: &Arc<AppState>) -> Answer {
     for (name, server) in &app.servers {
         let common = Sessionless::new(app, &Owner::local(), false);
         let profile = app.links.known_profile(server, common.place()).await;
+        // Since then it may have worked for a client.
+        let failure = app.health.server_failure(name).filter(|_| profile.is_none());
         let view = ServerView {
             name: name.clone(),
             configured: true,
             transport: Some(transport(server)),
             profile: profile.map(|profile| ProfileView::new(server, &profile)),
+            state: if failure.is_some() { "failed" } else { "" },
+            last_error: failure.map(|reason| ErrorView::of_start(name, &reason)),
             ..ServerView::default()
         };
         servers.push((view, reports.remove(name).unwrap_or_default()));

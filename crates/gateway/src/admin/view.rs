@@ -168,8 +168,12 @@ impl ErrorView {
     }
 
     fn of_open(server: &str, error: &LinkOpenError) -> Self {
-        let whole = error.to_string();
-        let message = LinkOpenError::without_output(&whole).to_owned();
+        Self::of_start(server, &error.to_string())
+    }
+
+    /// Creates the view of the message of a [`LinkOpenError`].
+    pub(super) fn of_start(server: &str, whole: &str) -> Self {
+        let message = LinkOpenError::without_output(whole).to_owned();
         let stderr = session_stats::tail(&whole[message.len()..]).to_owned();
         Self { at: None, server: server.to_owned(), message, stderr }
     }

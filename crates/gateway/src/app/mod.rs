@@ -8,6 +8,7 @@ mod maintenance;
 mod missing_program;
 mod plan;
 pub(crate) mod reload;
+mod server_probe;
 pub(crate) mod standalone;
 mod store_watch;
 
@@ -218,6 +219,11 @@ impl Gateway {
             log_client_setup("stayput", &url);
         }
         Ok(())
+    }
+
+    /// Starts every server once, in the background, and logs which of them work.
+    pub(crate) fn probe_servers(&self) {
+        Handle::current().spawn(server_probe::run(self.app.clone()));
     }
 
     /// Application state, for a listener outside of this module.

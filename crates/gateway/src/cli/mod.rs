@@ -8,12 +8,13 @@ pub(crate) mod stdio;
 use std::{
     convert::Infallible,
     fmt,
+    io::IsTerminal as _,
     net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use self::{
@@ -104,6 +105,25 @@ pub(crate) enum Command {
     Warden,
 }
 
+/// Condition for a start of all servers when the gateway starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProbeWhen {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl ProbeWhen {
+    pub(crate) fn is_now(self) -> bool {
+        match self {
+            Self::Auto => std::io::stderr().is_terminal(),
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
 /// Arguments of `stayput serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
@@ -124,6 +144,10 @@ pub(crate) struct Serve {
     /// Format of the log
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
+    /// Start each server once in the background, and say which of them do not work; auto: if the log is read on a
+    /// terminal
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub(crate) probe: ProbeWhen,
     /// Listen on an address that other machines can reach, without asking anybody who they are
     #[arg(long)]
     pub(crate) open_to_all: bool,

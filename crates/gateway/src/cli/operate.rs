@@ -31,9 +31,9 @@ token must have the role admin. The exit code is 1 if something failed, and
 const CALL: &str = "\
 Examples:
   stayput call notes note_add text='buy milk'
-  stayput call notes add '{\"text\": \"buy milk\"}'
+  stayput call notes note_add '{\"text\": \"buy milk\"}'
   stayput call --session chat-42 browser browser_navigate url=https://example.com
-  echo '{\"text\": \"buy milk\"}' | stayput call notes add -
+  echo '{\"text\": \"buy milk\"}' | stayput call notes note_add -
 
 The text of the result goes to the standard output. A tool that fails is told
 on the standard error, with exit code 1. Without --session the call has a

@@ -16,7 +16,7 @@ Examples:
   stayput stdio -- npx -y @playwright/mcp         one server, no file
   stayput stdio --session work -- npx -y @playwright/mcp
                                                   a reload, or a second window, finds the session again
-  stayput stdio --config team.json --server notes one server of a file
+  stayput stdio --config team.json -s notes       one server of a file
   stayput stdio --config team.json                all of them, tools named SERVER__TOOL
 
 Nothing but messages is written to the standard output. The sessions are in a

@@ -54,10 +54,11 @@ pub(super) async fn take(
     if message.method() == Some("initialize") && is_request {
         return greeted(app, Box::pin(initialize::initialize(&context)).await);
     }
-    if let Some(refused) = unknown_version(headers) {
+    let id = message.id().map(|id| id.as_str()).filter(|_| is_request);
+    if let Some(refused) = unknown_version(headers, id) {
         return refused;
     }
-    let connection = match named(app, at, headers).await {
+    let connection = match named(app, at, headers, id).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
@@ -130,13 +131,13 @@ fn bad(answer: String) -> Response<Reply> {
     response
 }
 
-fn unknown_version(headers: &HeaderMap) -> Option<Response<Reply>> {
+fn unknown_version(headers: &HeaderMap, id: Option<&str>) -> Option<Response<Reply>> {
     let version = headers.get(&header_names::PROTOCOL_VERSION)?.to_str().unwrap_or("?");
     if Version::from(version).is_known() {
         return None;
     }
     let sentence = "MCP-Protocol-Version names a version that is not known here";
-    Some(reply::refusal(StatusCode::BAD_REQUEST, None, Code::INVALID_REQUEST, sentence))
+    Some(reply::refusal(StatusCode::BAD_REQUEST, id, Code::INVALID_REQUEST, sentence))
 }
 
 /// Answer to a request of a batch that is over the rate limit. Each request of a batch counts, and the refused one is
@@ -160,7 +161,7 @@ async fn take_batch(
     if era::is_modern(headers) {
         return bad(batch::refusal());
     }
-    let connection = match named(app, at, headers).await {
+    let connection = match named(app, at, headers, None).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };

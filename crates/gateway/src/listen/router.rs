@@ -17,7 +17,7 @@ use crate::{
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
     identify::{cookie, header_names, read_connection_name},
     listen::{
-        access,
+        access, home_page,
         http::{BodyError, SLOWEST},
         legacy_sse, well_known,
     },
@@ -142,7 +142,14 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
                 return reply::metrics(app.metrics_page()).into();
             }
             match authenticate(app, from, head).await {
+                Ok(principal) if home_page::is_wanted(head) => {
+                    let own = app.seen_by(&principal);
+                    return home_page::answer(Some(own.as_ref().unwrap_or(app))).into();
+                }
                 Ok(principal) => principal,
+                Err(refusal) if is_unauthorized(&refusal) && home_page::is_wanted(head) => {
+                    return home_page::answer(None).into();
+                }
                 Err(refusal) => return refusal.into(),
             }
         }
@@ -158,6 +165,11 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
         Step::Body(wants) => Step::Body(BodyHandler { own, ..wants }),
         Step::Answer(answer) => access::guard(seen, &principal, *answer).into(),
     }
+}
+
+/// Whether a response asks for credentials.
+fn is_unauthorized(response: &Response<Reply>) -> bool {
+    response.status() == StatusCode::UNAUTHORIZED
 }
 
 /// Authenticates a request, or refuses it.
@@ -207,7 +219,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     };
     let at = RequestTarget { target, key, principal: principal.clone() };
     // A client that was never connected to a removed server gets the same answer as for a server that never existed.
-    if was && Box::pin(named(app, &at, headers)).await.is_err() {
+    if was && Box::pin(named(app, &at, headers, None)).await.is_err() {
         return path_not_found(app).into();
     }
     match *method {
@@ -413,22 +425,23 @@ fn removed(app: &AppState, path: &str) -> Option<Target> {
 }
 
 /// Returns the connection that a request names by `Mcp-Session-Id` or cookie, or the refusal if it names no known
-/// connection.
+/// connection. `id` is that of the JSON-RPC request, if it is known.
 pub(super) async fn named(
     app: &Arc<AppState>,
     at: &RequestTarget,
     headers: &HeaderMap,
+    id: Option<&str>,
 ) -> Result<ConnectionGuard, Response<Reply>> {
     let by_cookie = cookie::is_on(app) && cookie::read(headers).is_some();
     if !by_cookie && !headers.contains_key(&header_names::SESSION_ID) {
         let sentence = "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its \
                         answer carries";
         let status = StatusCode::BAD_REQUEST;
-        return Err(reply::refusal(status, None, Code::INVALID_REQUEST, sentence));
+        return Err(reply::refusal(status, id, Code::INVALID_REQUEST, sentence));
     }
     let unknown = || {
         let sentence = "Session not found: it was ended, or never was; begin with `initialize`";
-        reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, sentence)
+        reply::refusal(StatusCode::NOT_FOUND, id, Code::INVALID_REQUEST, sentence)
     };
     let name = read_connection_name(app, headers).ok_or_else(unknown)?;
     let found = match app.connection(&at.principal.owner, &name).await {
@@ -446,7 +459,7 @@ async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Re
     if !accepts(headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
     }
-    let connection = match named(app, at, headers).await {
+    let connection = match named(app, at, headers, None).await {
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
@@ -479,7 +492,7 @@ async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Re
 }
 
 async fn delete(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Response<Reply> {
-    if let Err(refused) = named(app, at, headers).await {
+    if let Err(refused) = named(app, at, headers, None).await {
         return refused;
     }
     let Some(name) = read_connection_name(app, headers) else {

@@ -196,6 +196,11 @@ pub(crate) fn text(status: StatusCode, sentence: &str) -> Response<Reply> {
     response
 }
 
+/// Builds a page for a browser.
+pub(crate) fn page(html: String) -> Response<Reply> {
+    plain(html, "text/html; charset=utf-8")
+}
+
 /// Builds a page of Prometheus metrics.
 pub(crate) fn metrics(page: String) -> Response<Reply> {
     plain(page, "text/plain; version=0.0.4; charset=utf-8")

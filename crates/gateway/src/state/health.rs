@@ -1,6 +1,7 @@
 //! Health of the gateway.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     sync::{
         Mutex, OnceLock, PoisonError,
@@ -20,6 +21,8 @@ pub(crate) struct Health {
     without_store: AtomicBool,
     /// Known reason why the store cannot be used.
     outage: Mutex<Option<Outage>>,
+    /// Reasons why servers did not start, by their names.
+    failed_servers: Mutex<HashMap<String, String>>,
 }
 
 impl Default for Health {
@@ -30,6 +33,7 @@ impl Default for Health {
             stopping: AtomicBool::default(),
             without_store: AtomicBool::default(),
             outage: Mutex::default(),
+            failed_servers: Mutex::default(),
         }
     }
 }
@@ -48,6 +52,22 @@ impl Health {
     /// Returns the address of the HTTP listener, if there is one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address.get().copied()
+    }
+
+    /// Records that a server could not be started or reached when the gateway started.
+    pub(crate) fn server_fails(&self, name: &str, reason: String) {
+        let mut failed = self.failed_servers.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.insert(name.to_owned(), reason);
+    }
+
+    /// Records that a server works.
+    pub(crate) fn server_works(&self, name: &str) {
+        self.failed_servers.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// Returns the reason why a server could not be started or reached when the gateway started.
+    pub(crate) fn server_failure(&self, name: &str) -> Option<String> {
+        self.failed_servers.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     /// Marks the gateway as stopping: calls in flight go on, new ones are refused.

@@ -181,8 +181,8 @@ pub enum CallError {
     },
     /// Neither an answer nor progress came in time.
     #[error(
-        "the server did not answer within {limit:?}; it may still be working on it. A longer limit \
-         can be set as the server's `timeout`"
+        "the server did not answer within {:?}; it may still be working on it. A longer limit \
+         can be set as the server's `timeout`", stayput_http::rounded(*limit)
     )]
     TimedOut {
         /// Timeout that expired.

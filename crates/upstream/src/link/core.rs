@@ -398,6 +398,7 @@ impl Core {
 
 /// Error for a request that the server did not read.
 fn not_read_error(limit: Duration) -> CallError {
+    let limit = stayput_http::rounded(limit);
     let what = format!(
         "the server did not take the request within {limit:?}, because it does not read; nothing of \
          it was sent"

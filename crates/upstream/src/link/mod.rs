@@ -28,6 +28,9 @@ use tokio::time::Instant;
 
 use crate::{InitializeResult, Loss, LossReason};
 
+/// Line before the stderr of a child, in the detail of a loss that begins with the end of its output.
+pub(crate) const CLOSED_OUTPUT: &str = "it closed its output\n";
+
 pub use crate::link::client_info::{ClientInfo, InvalidClientInfo};
 pub use crate::link::server_request::ServerRequest;
 pub(crate) use crate::link::transport::{LinkTransport, cancellation};

@@ -2,12 +2,14 @@
 
 use std::{fmt, time::Duration};
 
-use stayput_http::ClientError;
+use stayput_http::{ClientError, rounded};
 use stayput_process::{ExitStatus, StartError};
 
 use crate::{
     AtCapacity, AttachmentStoreError, CallError, Delivery, LossReason, ServerError,
-    SessionDirError, link::Core, server::redactor::hide_paths,
+    SessionDirError,
+    link::{CLOSED_OUTPUT, Core},
+    server::redactor::hide_paths,
 };
 
 /// Reason why a link could not be opened.
@@ -40,8 +42,9 @@ pub enum LinkOpenError {
     },
     /// The server does not answer.
     #[error(
-        "the server `{server}` did not answer `{method}` within {limit:?}; check that it is an MCP \
-         server, or give it more time with `startup_timeout`{}",
+        "the server `{server}` did not answer `{method}` within {:?}; {}{}",
+        rounded(*limit),
+        silence_hint(*not_messages),
         StderrHint(hint)
     )]
     Silent {
@@ -51,6 +54,8 @@ pub enum LinkOpenError {
         method: String,
         /// Timeout that expired.
         limit: Duration,
+        /// Number of lines on its standard output that are no messages.
+        not_messages: u64,
         /// End of its stderr.
         hint: String,
     },
@@ -84,7 +89,7 @@ pub enum LinkOpenError {
         what: String,
     },
     /// The server cannot be reached, or its answer cannot be read.
-    #[error("the server `{server}` cannot be reached: {what}")]
+    #[error("the server `{server}` cannot be {}: {what}", if *delivery == Delivery::NotSent { "reached" } else { "used" })]
     Http {
         /// Name of the server.
         server: String,
@@ -133,6 +138,20 @@ pub enum LinkOpenError {
         /// Last failure for a client, see [`LinkOpenError::brief`].
         brief: String,
     },
+}
+
+/// Remedy for a server that does not answer. Text among the messages tells that it is no MCP server, or that its logs
+/// are in their place.
+fn silence_hint(not_messages: u64) -> String {
+    match not_messages {
+        0 => {
+            "check that it is an MCP server, or give it more time with `startup_timeout`".to_owned()
+        }
+        lines => format!(
+            "its standard output has {lines} lines that are not JSON-RPC: check that its command starts an MCP server, \
+             and that it logs to stderr"
+        ),
+    }
 }
 
 /// Remedy for refused credentials. A server with OAuth metadata wants a token of an authorization server.
@@ -194,7 +213,8 @@ impl LinkOpenError {
         match error {
             CallError::Lost { loss, .. } => match loss.reason() {
                 LossReason::Exited(exited) => {
-                    Self::Exited { server, exited, hint: loss.detail().to_owned() }
+                    let hint = loss.detail().trim_start_matches(CLOSED_OUTPUT).to_owned();
+                    Self::Exited { server, exited, hint }
                 }
                 LossReason::SessionUnknown => {
                     let what = loss.detail().to_owned();

@@ -1,6 +1,9 @@
 //! Handshake of a link.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use stayput_wire::{Code, Era, Message, Raw, Version, json};
 
@@ -140,7 +143,8 @@ async fn first_call(
     answer.map_err(|error| match error {
         CallError::TimedOut { limit } => {
             let (server, method) = (core.server.name().to_owned(), method.to_owned());
-            LinkOpenError::Silent { server, method, limit, hint: core.stderr_tail() }
+            let not_messages = core.counts().rubbish.load(Ordering::Relaxed);
+            LinkOpenError::Silent { server, method, limit, not_messages, hint: core.stderr_tail() }
         }
         error => LinkOpenError::of_call(core, error),
     })

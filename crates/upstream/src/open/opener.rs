@@ -346,7 +346,14 @@ impl Opener {
             Err(_) => {
                 let method = "the stream of events".to_owned();
                 let hint = String::new();
-                return Err(LinkOpenError::Silent { server: name, method, limit, hint });
+                let not_messages = 0;
+                return Err(LinkOpenError::Silent {
+                    server: name,
+                    method,
+                    limit,
+                    not_messages,
+                    hint,
+                });
             }
         };
         let core = self.core(plan, LinkTransport::Sse(carrier), permit);

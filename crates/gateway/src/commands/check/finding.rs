@@ -4,7 +4,7 @@
 #[derive(Debug, Default)]
 pub(super) struct CheckReport {
     pub(super) servers: Vec<ServerReport>,
-    /// Warnings about settings without effect.
+    /// Warnings about settings.
     pub(super) warnings: Vec<String>,
 }
 
@@ -12,6 +12,31 @@ impl CheckReport {
     /// Whether there is no finding.
     pub(super) fn is_well(&self) -> bool {
         self.servers.iter().all(|it| it.findings.is_empty())
+    }
+}
+
+/// State that no check sees.
+const OUTSIDE: &str = "state outside of the processes and sessions of the servers: accounts, databases and web services that \
+                       two sessions may share";
+
+impl CheckReport {
+    /// Lists what was not tested.
+    pub(super) fn not_tested(&self) -> Vec<String> {
+        let mut all = vec![OUTSIDE.to_owned()];
+        let is_unprobed = |it: &&ServerReport| {
+            let own =
+                matches!(it.isolation, ProbedIsolation::OwnProcess | ProbedIsolation::OwnSession);
+            own && !it.probed
+        };
+        let names: Vec<&str> =
+            self.servers.iter().filter(is_unprobed).map(|it| &*it.name).collect();
+        if !names.is_empty() {
+            all.push(format!(
+                "whether sessions see each other's state through the tools of {}: none of them was called",
+                names.join(", ")
+            ));
+        }
+        all
     }
 }
 
@@ -28,8 +53,12 @@ pub(super) struct ServerReport {
     /// Duration of start, handshake and lists.
     pub(super) millis: Option<u128>,
     pub(super) findings: Vec<Finding>,
+    /// Problems that other clients may have with it.
+    pub(super) warnings: Vec<String>,
     /// Notes that are no findings.
     pub(super) notes: Vec<String>,
+    /// Whether tools were called to compare two sessions.
+    pub(super) probed: bool,
 }
 
 /// Problem of a server.

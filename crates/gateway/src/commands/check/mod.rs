@@ -108,9 +108,20 @@ fn chosen(args: &cli::Check) -> Result<(Vec<Server>, CheckReport), String> {
     let is_wanted = |name: &str| args.server.as_deref().is_none_or(|wanted| wanted == name);
     let broken = config.broken.iter().filter(|(name, _)| is_wanted(name));
     let broken = broken.map(|(name, error)| probe::broken(name, Finding::new(error.to_string())));
-    let checked = CheckReport { servers: broken.collect(), warnings: config.warnings };
+    let exposed = (config.auth.is_none() && !config.listen.ip().is_loopback())
+        .then(|| exposed(config.listen));
+    let warnings = config.warnings.into_iter().chain(exposed).collect();
+    let checked = CheckReport { servers: broken.collect(), warnings };
     let servers = config.servers.into_iter().map(|it| it.server);
     Ok((servers.filter(|server| is_wanted(server.name())).collect(), checked))
+}
+
+/// Warning about an address that other machines can reach, without authentication.
+fn exposed(listen: std::net::SocketAddr) -> String {
+    format!(
+        "`listen` is {listen}, which other machines can reach, and there is no `auth`: `stayput serve` does not start so; \
+         configure `auth`, or listen on 127.0.0.1"
+    )
 }
 
 /// Creates links with temporary folders.

@@ -36,11 +36,18 @@ pub(super) fn json(checked: &CheckReport) -> String {
             "ms": it.millis.and_then(|millis| u64::try_from(millis).ok()),
             "ok": it.findings.is_empty(),
             "findings": it.findings.iter().map(finding).collect::<Vec<Value>>(),
+            "warnings": it.warnings,
             "notes": it.notes,
         })
     };
     let servers: Vec<Value> = checked.servers.iter().map(server).collect();
-    json!({ "ok": checked.is_well(), "servers": servers, "warnings": checked.warnings }).to_string()
+    json!({
+        "ok": checked.is_well(),
+        "servers": servers,
+        "warnings": checked.warnings,
+        "not_tested": checked.not_tested(),
+    })
+    .to_string()
 }
 
 /// Formats the results as a table, followed by the findings.
@@ -55,12 +62,18 @@ pub(super) fn text(checked: &CheckReport) -> String {
                 let _ = writeln!(text, "  → {}", indented(remedy));
             }
         }
+        for warning in &it.warnings {
+            let _ = writeln!(text, "\n{}: warn: {}", it.name, indented(warning));
+        }
         for note in &it.notes {
             let _ = writeln!(text, "\n{}: note: {}", it.name, indented(note));
         }
     }
     for warning in &checked.warnings {
         let _ = writeln!(text, "\nwarn: {warning}");
+    }
+    for left in checked.not_tested() {
+        let _ = writeln!(text, "\nnot tested: {left}");
     }
     text
 }
@@ -130,6 +143,10 @@ browser-of-ann: it is
   → mend it
 
 warn: odd
+
+not tested: state outside of the processes and sessions of the servers: accounts, databases and web services that two sessions may share
+
+not tested: whether sessions see each other's state through the tools of notes: none of them was called
 ";
         assert_eq!(text(&checked()), expected);
     }

@@ -6,7 +6,8 @@ use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_identify::{SessionArgument, tool_names};
 use stayput_process::StartError;
 use stayput_upstream::{
-    Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, Links, PooledLink, Profile, Server,
+    Delivery, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, Links, PooledLink, Profile,
+    Server,
 };
 use stayput_wire::Era;
 use tokio::time::Instant;
@@ -133,11 +134,19 @@ impl Probe<'_> {
             (false, true) => ProbedIsolation::OwnSession,
             (false, false) => ProbedIsolation::Stateless,
         };
+        let not_messages = first.counts().rubbish;
+        if not_messages > 0 {
+            found.warnings.push(format!(
+                "it writes text to its standard output that is not JSON-RPC ({not_messages} lines so far), which some clients \
+                 do not bear: let it log to stderr"
+            ));
+        }
         let names = tools(profile);
         let pair = SessionPair { first: &first, second: &second };
         if self.calls
             && let Some(seen) = isolation_probe::look(&pair, &names).await
         {
+            found.probed = true;
             record_isolation(found, seen, &names);
         }
         if let Some((one, two)) = first.pid().zip(second.pid())
@@ -198,13 +207,13 @@ fn describe_open_error(error: &LinkOpenError, before: &str) -> Finding {
             "start its command by hand to see why it ends; variables of the environment that it needs \
              stand in \"env\", or their names in \"stayput\": { \"inherit\": […] }",
         ),
-        LinkOpenError::Silent { .. } => finding.remedy(
-            "if it takes long to start, such as when it is fetched first, raise \"startup_timeout\"",
-        ),
         LinkOpenError::Unauthorized { challenge: None, .. } => {
             finding.remedy("put the credentials that it wants into \"headers\"")
         }
-        LinkOpenError::Http { .. } => finding.remedy("start it, or correct its \"url\""),
+        // An answer tells what to do, and the server runs.
+        LinkOpenError::Http { delivery: Delivery::NotSent, .. } => {
+            finding.remedy("start it, or correct its \"url\"")
+        }
         _ => finding,
     }
 }

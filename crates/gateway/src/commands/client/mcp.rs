@@ -50,7 +50,13 @@ impl<'a> Connection<'a> {
             "capabilities": {},
             "clientInfo": { "name": "stayput call", "version": env!("CARGO_PKG_VERSION") },
         });
-        let response = connection.post("initialize", hello).await?;
+        let response = connection.post("initialize", hello).await.map_err(|error| match error {
+            RemoteError::NoPath(known) => RemoteError::Refused(match server {
+                Some(server) => format!("there is no server `{server}`; {known}"),
+                None => known,
+            }),
+            error => error,
+        })?;
         let id = response.headers.get(mcp::SESSION_ID).cloned();
         answer(&response, 0)?;
         let strange = || RemoteError::Strange("it gave the connection no name".to_owned());

@@ -57,6 +57,9 @@ pub(crate) enum RemoteError {
     Silent,
     #[error("{0}")]
     Refused(String),
+    /// The path does not exist. The text lists those that do.
+    #[error("{0}")]
+    NoPath(String),
     #[error("the answer of the gateway is not understood: {0}")]
     Strange(String),
     #[error("{0}")]
@@ -79,6 +82,9 @@ impl GatewayResponse {
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let text = [&body["error"], &body["error"]["message"]].into_iter().find_map(Value::as_str);
         let status = self.status;
+        if let Some(known) = text.and_then(|text| text.strip_prefix("there is nothing here; ")) {
+            return Err(RemoteError::NoPath(known.to_owned()));
+        }
         Err(RemoteError::Refused(match text {
             Some(sentence) => sentence.to_owned(),
             None => format!("the gateway answered with HTTP {status}"),

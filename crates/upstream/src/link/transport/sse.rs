@@ -22,7 +22,7 @@ use crate::{
     link::{
         Core, LinkTransport, MessageSource, PendingCall,
         transport::streamable::{
-            LinkRoute, RequestParts, of_http, session_unknown_grace, unauthorized,
+            LinkRoute, PATH_HINT, RequestParts, of_http, session_unknown_grace, unauthorized,
         },
     },
     loss::session_unknown,
@@ -63,7 +63,9 @@ pub(crate) async fn connect(wire: LinkRoute) -> Result<(Sse, Stream), CallError>
         if matches!(status, 401 | 403) {
             return Err(unauthorized(response.status, &response.headers));
         }
-        let what = format!("the server answered with HTTP status {status} instead of a stream");
+        let what = format!(
+            "the server answered with HTTP status {status} instead of a stream; {PATH_HINT}"
+        );
         return Err(CallError::failed(what, Delivery::Refused));
     }
     let (mut body, mut events) = (response.body, Decoder::new(wire.limit));

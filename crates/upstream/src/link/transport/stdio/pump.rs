@@ -23,7 +23,7 @@ use tokio::{
 use super::{Outbox, Stdio};
 use crate::{
     CallError, Loss, LossReason,
-    link::{Core, LinkTransport, MessageSource},
+    link::{CLOSED_OUTPUT, Core, LinkTransport, MessageSource},
     util::lock::lock,
 };
 
@@ -121,7 +121,7 @@ impl Pump {
         }
         if let Some(stdio) = self.stdio() {
             let exited = status.unwrap_or(ExitStatus::Unknown);
-            let why = if closed_output { "it closed its output\n" } else { "" };
+            let why = if closed_output { CLOSED_OUTPUT } else { "" };
             let detail = format!("{why}{}", self.core.stderr_tail());
             // A shutdown may have set its reason and not closed the link yet; the child exited because of it.
             let loss = match stdio.begin_close.get() {

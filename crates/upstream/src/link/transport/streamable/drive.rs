@@ -151,8 +151,13 @@ async fn take_answer(
         let status = response.status.as_u16();
         let what = if response.status == StatusCode::ACCEPTED {
             "the server took the request and gave no answer (HTTP 202)".to_owned()
+        } else if is(&response.headers, "text/html") {
+            format!("the server answered with a web page (HTTP {status}); {}", super::PATH_HINT)
         } else {
-            format!("the server answered with neither JSON nor events (HTTP {status})")
+            format!(
+                "the server answered with neither JSON nor events (HTTP {status}); {}",
+                super::PATH_HINT
+            )
         };
         return Err(CallError::failed(what, Delivery::Unknown));
     }

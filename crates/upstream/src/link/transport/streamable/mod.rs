@@ -118,11 +118,27 @@ impl LinkRoute {
             said = said.replace(session, redactor::REDACTED);
         }
         let said: String = said.chars().filter(|c| !c.is_control()).take(300).collect();
-        match said.trim() {
+        let answered = match said.trim() {
             "" => format!("the server answered with HTTP status {status}"),
             said => format!("the server answered with HTTP status {status}: {said}"),
+        };
+        match is_page(&body) {
+            true => {
+                format!("the server answered with HTTP status {status} and a web page; {PATH_HINT}")
+            }
+            false if matches!(status, 404 | 405) => format!("{answered}; {PATH_HINT}"),
+            false => answered,
         }
     }
+}
+
+/// Remedy for an answer that does not come from an MCP server.
+pub(crate) const PATH_HINT: &str = "check the path of its URL, which often ends in /mcp or /sse";
+
+/// Whether a body is HTML.
+fn is_page(body: &str) -> bool {
+    let start: String = body.trim_start().chars().take(14).collect::<String>().to_ascii_lowercase();
+    start.starts_with("<!doctype html") || start.starts_with("<html")
 }
 
 /// One HTTP request.
