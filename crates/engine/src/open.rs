@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stayput_core::Session;
 use stayput_upstream::{
     Attachment, ClientInfo, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, PooledLink,
-    Server,
+    Server, ServerProtocol,
 };
 
 use crate::{Engine, attachment_sink::RecordSink};
@@ -36,12 +36,14 @@ impl Engine {
         let record = session.record();
         let attachment = record.attachments.get(server.name());
         let attachment = attachment.map(|sealed| Attachment::open(sealed, &self.seal));
-        // The stored attachment names the protocol, so the server need not be asked.
-        let protocol = match &attachment {
-            Some(Ok(attachment)) => attachment.protocol,
-            _ => self.links.protocol(server, link_owner).await?,
+        // A stored attachment of a legacy link says the isolation, so the server need not be asked.
+        let isolation = match &attachment {
+            Some(Ok(attachment)) if attachment.protocol != ServerProtocol::Modern => {
+                server.isolation(attachment.protocol.era())
+            }
+            _ => self.links.isolation_of(server, link_owner).await?,
         };
-        if server.isolation(protocol.era()) != Isolation::PerSession {
+        if isolation != Isolation::PerSession {
             // The link belongs to several sessions, so it is stored in none of their records.
             return Ok(LinkOpenOptions { client_info, ..LinkOpenOptions::default() });
         }

@@ -14,6 +14,8 @@ mod audit;
 mod changes;
 #[path = "modern/discover.rs"]
 mod discover;
+#[path = "modern/dual_servers.rs"]
+mod dual_servers;
 #[path = "modern/kit.rs"]
 mod kit;
 #[path = "modern/legacy_servers.rs"]

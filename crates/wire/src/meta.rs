@@ -52,6 +52,8 @@ pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 pub const SESSION: &str = "dev.stayput/session";
 /// Session of a result, whether its state is fresh, kept or lost, and its expiry.
 pub const STATE: &str = "dev.stayput/state";
+/// Era of the link, on a result that was translated although the server speaks the era of the client.
+pub const ERA: &str = "dev.stayput/era";
 
 // Keys of hosts about the conversation. They identify, but do not authorise.
 

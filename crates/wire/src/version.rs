@@ -26,6 +26,15 @@ pub enum Era {
 }
 
 impl Era {
+    /// Name in the configuration and in answers.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+        }
+    }
+
     /// Returns the era of the revision with this name, without allocation.
     ///
     /// ```

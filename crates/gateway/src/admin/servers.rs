@@ -123,7 +123,7 @@ impl ProfileView {
                 Era::Legacy => "legacy",
                 Era::Modern => "modern",
             },
-            isolation: server.isolation(era).as_str(),
+            isolation: profile.isolation(server).as_str(),
             name: info("name"),
             version: info("version"),
             tools: tools.sum(),

@@ -12,7 +12,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::HeaderMap;
 use stayput_core::Handle;
-use stayput_upstream::{Answer, CallOptions, ClientInfo, Incoming, Profile};
+use stayput_upstream::{Answer, CallOptions, ClientInfo, Incoming, Link, Profile};
 use stayput_wire::{Era, Message, Version, meta};
 
 use super::{
@@ -65,8 +65,8 @@ pub(super) enum CallEra {
 
 /// Data of a modern request that is needed until the call ends.
 pub(super) struct ModernClient {
-    /// Profile of the server.
-    profile: Arc<Profile>,
+    /// Whether the server speaks the era of the client.
+    is_spoken: bool,
     /// Filter of `tools/list`.
     tools: Option<ToolFilter>,
     /// Lowest level of log messages that the client wants during this call.
@@ -82,12 +82,13 @@ pub(super) enum OnDisconnect {
 
 impl CallEra {
     /// Collects the data of a modern request.
-    pub(super) fn modern(context: &RequestContext<'_>, profile: Arc<Profile>) -> Self {
+    pub(super) fn modern(context: &RequestContext<'_>, profile: &Profile) -> Self {
         let params = context.message.params();
         let level = params.and_then(|it| it.find(&[meta::META, meta::LOG_LEVEL])?.text());
         let tools = context.tools().filter(|_| context.request_ref().method == "tools/list");
         let level = level.map(Cow::into_owned);
-        Self::Modern(Box::new(ModernClient { profile, tools: tools.cloned(), level }))
+        let is_spoken = profile.era() == Era::Modern;
+        Self::Modern(Box::new(ModernClient { is_spoken, tools: tools.cloned(), level }))
     }
 
     /// Returns the connection of a legacy client.
@@ -119,10 +120,19 @@ impl CallEra {
     }
 
     /// Returns the request in the form that its server understands, if it has to be changed.
-    pub(super) fn edit<'m>(&self, message: &Message<'m>) -> Option<Cow<'m, str>> {
+    pub(super) fn edit<'m>(&self, message: &Message<'m>, link: &Link) -> Option<Cow<'m, str>> {
         match self {
-            Self::Modern(client) if client.is_translated() => Some(bridge::outward(message)),
+            Self::Modern(_) if link.era() == Era::Legacy => Some(bridge::outward(message)),
             Self::Modern(_) | Self::Legacy(_) => None,
+        }
+    }
+
+    /// Returns the sentence that refuses the method, if the link is of the legacy era and cannot serve it to a modern
+    /// client.
+    pub(super) fn refusal(&self, link: &Link, method: &str) -> Option<String> {
+        match self {
+            Self::Modern(_) => bridge::lacks(link.initialize_result(), method),
+            Self::Legacy(_) => None,
         }
     }
 
@@ -135,15 +145,10 @@ impl CallEra {
 }
 
 impl ModernClient {
-    /// Returns whether the server is of the legacy era.
-    fn is_translated(&self) -> bool {
-        self.profile.era() == Era::Legacy
-    }
-
     /// Returns a notification that the server sends before its answer, if the client should get it.
-    fn hears(&self, method: &str, text: Bytes) -> Option<Bytes> {
+    fn hears(&self, method: &str, server: Era, text: Bytes) -> Option<Bytes> {
         let message = Message::parse(&text).ok()?;
-        let (legacy, listens) = (self.is_translated(), listens(method));
+        let (legacy, listens) = (server == Era::Legacy, listens(method));
         let concerns = match message.method()? {
             "notifications/message" => {
                 let wanted = self.level.as_deref().filter(|_| !listens);
@@ -171,10 +176,35 @@ impl ClientCall {
         match (&self.era, incoming) {
             (CallEra::Legacy(_), incoming) => Some(incoming),
             (CallEra::Modern(client), Incoming::Notification(text)) => {
-                client.hears(&self.method, text).map(Incoming::Notification)
+                client.hears(&self.method, self.link.era(), text).map(Incoming::Notification)
             }
             (CallEra::Modern(_), _) => None,
         }
+    }
+
+    /// Returns whether the call is translated although the server speaks the era of the client, because a client of
+    /// the other era opened the link.
+    pub(super) fn is_in_other_era(&self) -> bool {
+        match &self.era {
+            CallEra::Legacy(_) => self.link.is_for_modern_clients(),
+            CallEra::Modern(client) => client.is_spoken && self.link.era() == Era::Legacy,
+        }
+    }
+
+    /// Logs, once per link, that a client is translated although the server speaks its era.
+    pub(super) fn log_translation(&self) {
+        if !self.is_in_other_era() || !self.link.is_first_translation() {
+            return;
+        }
+        let (server, link) = (self.owner.server.name(), self.link.era().name());
+        let session = self.owner.session().map(|session| tracing::field::display(session.id()));
+        tracing::info!(
+            server,
+            session,
+            link,
+            "a client of the other era uses this link, which keeps the era of the client that opened it: the messages \
+             are translated"
+        );
     }
 
     /// Converts the answer of the server to the answer for the client.
@@ -183,6 +213,7 @@ impl ClientCall {
         match &self.era {
             CallEra::Legacy(_) => match self.lost {
                 Some(generation) => self.owner.marked(answer.into_bytes(), generation),
+                None if self.is_in_other_era() => ReplyText::new(translated(answer.into_bytes())),
                 None => ReplyText::new(giving(answer.into_bytes(), given)),
             },
             CallEra::Modern(client) => {
@@ -191,7 +222,8 @@ impl ClientCall {
                 {
                     self.link.learn_tools(result);
                 }
-                let finish = AnswerEdits::new(self.request_ref(), &client.profile)
+                let finish = AnswerEdits::new(self.request_ref(), self.link.initialize_result())
+                    .in_other_era(self.is_in_other_era())
                     .passing(client.tools.as_ref())
                     .with_state(self.owner.state(&self.link, &self.method), given);
                 let (text, code) = finish.answer(answer);
@@ -200,6 +232,17 @@ impl ClientCall {
             }
         }
     }
+}
+
+/// Returns the answer of a modern link for a legacy client, with a note that it was translated.
+fn translated(answer: Bytes) -> Bytes {
+    let edited = Message::parse(&answer).ok().and_then(|message| {
+        let result = message.result().filter(|result| result.is_object())?;
+        let mut edits = message.edit();
+        edits.set_in(result, &[meta::META, meta::ERA], r#""modern""#);
+        Some(Bytes::from(edits.apply().ok()?.into_owned()))
+    });
+    edited.unwrap_or(answer)
 }
 
 /// Returns the answer, with the new handle added if there is one.

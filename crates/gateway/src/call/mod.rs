@@ -92,7 +92,7 @@ pub(crate) async fn run(
         in_flight => in_flight.flatten(),
     };
     let era = match (profile, context.connection) {
-        (Some(profile), _) => CallEra::modern(context, profile.clone()),
+        (Some(profile), _) => CallEra::modern(context, profile),
         (None, Some(connection)) => CallEra::Legacy(connection.clone()),
         (None, None) => return CallOutcome::Cancelled,
     };
@@ -178,6 +178,9 @@ async fn start(
             return refused(CallEnd::NoLink, context.failure(&sentence));
         }
     };
+    if let Some(sentence) = era.refusal(&link, asked.method) {
+        return refused(CallEnd::Denied, context.error(Code::METHOD_NOT_FOUND, &sentence));
+    }
     let lost = match owner.pending_loss(&link, asked) {
         Some(_) if owner.restarts() => owner.unacknowledged_loss(),
         Some(report) => return refused(CallEnd::Lost, report),
@@ -192,6 +195,7 @@ async fn start(
         .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
     let span = link.call_span(&method, || context.call_start().tool());
     let call = ClientCall { owner, link, era, in_flight, id, method, record, again, lost };
+    call.log_translation();
     match edit.as_ref().map(|edit| edit.message(context.message)) {
         None => call.send(context.message, context.streams).instrument(span).await,
         Some(Ok(edited)) => call.send(&edited, context.streams).instrument(span).await,
@@ -243,7 +247,7 @@ impl ClientCall {
     /// Writes the request to a link, in the form that its server understands.
     async fn transmit(&self, link: &PooledLink, message: &Message<'_>) -> Result<Call, CallError> {
         let options = self.era.options(&self.method);
-        let call = match self.era.edit(message) {
+        let call = match self.era.edit(message, link) {
             None => link.send(message, options).await?,
             Some(text) => {
                 let edited = Message::parse(text.as_bytes());

@@ -67,7 +67,7 @@ impl CallOwner {
         profile: &Profile,
     ) -> Option<Self> {
         let (app, era) = (context.app.clone(), profile.era());
-        let (isolation, method) = (server.isolation(era), context.request_ref().method);
+        let (isolation, method) = (profile.isolation(server), context.request_ref().method);
         let is_common = method == "server/discover" || list::is_list(method);
         if !is_common && isolation != Isolation::Shared {
             return None;

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_upstream::{Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, Profile, Server};
+use stayput_wire::Era;
 
 use crate::state::AppState;
 
@@ -47,6 +48,25 @@ impl AppState {
         self.links.profile(server, sessionless.place()).await
     }
 
+    /// Returns the server as a client of `era` uses it. A server that speaks the era of a modern client is used in
+    /// that era, any other as by all clients.
+    pub(crate) async fn server_for<'s>(
+        self: &Arc<Self>,
+        server: &'s Server,
+        owner: &Owner,
+        era: Era,
+    ) -> &'s Server {
+        let own = server.for_client(era);
+        if own.preferred_era() == server.preferred_era() {
+            return server;
+        }
+        match self.profile(own, owner).await {
+            Ok(profile) => profile.server(server),
+            // The next question for its profile says why.
+            Err(_) => own,
+        }
+    }
+
     /// Returns the profile with an up-to-date list. If the server announced a change on any link, it is asked there.
     /// If the list was not available before, the server is asked on a temporary link.
     pub(crate) async fn current(
@@ -59,7 +79,7 @@ impl AppState {
         let common = Sessionless::new(self, owner, false);
         let current = self.links.current_profile(server, common.place()).await;
         let profile = current.unwrap_or(profile);
-        let isolation = server.isolation(profile.era());
+        let isolation = profile.isolation(server);
         // On a shared link the list need not be learned here: the request itself goes to the server.
         if !profile.lacks(list) || isolation == Isolation::Shared {
             return Ok(profile);

@@ -9,6 +9,7 @@ use std::{
 use stayput_core::Owner;
 use stayput_identify::{SessionArgument, tool_names, tools::SessionTool};
 use stayput_upstream::{Isolation, Profile, Server};
+use stayput_wire::Era;
 
 /// Presentation of a server's tools, determined once per profile.
 #[derive(Debug)]
@@ -25,16 +26,19 @@ impl ToolView {
     fn of(server: &Server, profile: &Profile) -> Self {
         let pages = profile.pages("tools/list");
         Self {
-            kept: server.isolation(profile.era()) != Isolation::Shared,
+            kept: profile.isolation(server) != Isolation::Shared,
             argument: SessionArgument::for_pages(pages),
             prefixed: SessionTool::clash(tool_names(pages)),
         }
     }
 }
 
-/// Cache of tool views, per server.
+/// Cache of tool views, per server and era of the client: the lists of a server may differ between the eras.
 #[derive(Default)]
-pub(crate) struct ToolViews(RwLock<HashMap<String, ServerViews>>);
+pub(crate) struct ToolViews {
+    legacy: RwLock<HashMap<String, ServerViews>>,
+    modern: RwLock<HashMap<String, ServerViews>>,
+}
 
 /// Number of owners per server at which the cache is cleared.
 const MAX_CACHED_OWNERS: usize = 4096;
@@ -62,10 +66,17 @@ impl CachedView {
 }
 
 impl ToolViews {
+    fn of(&self, server: &Server) -> &RwLock<HashMap<String, ServerViews>> {
+        match server.preferred_era() {
+            Era::Legacy => &self.legacy,
+            Era::Modern => &self.modern,
+        }
+    }
+
     /// Returns the view that this owner was shown last. Every list request updates it, so a call after a list finds
     /// the view of that list. The profile is not hashed for this.
     pub(crate) fn last(&self, server: &Server, owner: &Owner) -> Option<Arc<ToolView>> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.of(server).read().unwrap_or_else(PoisonError::into_inner);
         all.get(server.name())?.owners.get(owner).map(|seen| seen.tool_view.clone())
     }
 
@@ -76,7 +87,7 @@ impl ToolViews {
         profile: &Arc<Profile>,
     ) -> Arc<ToolView> {
         let (own, shared) = {
-            let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let all = self.of(server).read().unwrap_or_else(PoisonError::into_inner);
             let of = all.get(server.name());
             let own = of.and_then(|of| of.owners.get(owner)?.of(profile));
             (own, of.and_then(|of| of.last.as_ref()?.of(profile)))
@@ -86,7 +97,7 @@ impl ToolViews {
         }
         let view = shared.unwrap_or_else(|| Arc::new(ToolView::of(server, profile)));
         let seen = CachedView { profile: profile.clone(), tool_view: view.clone() };
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.of(server).write().unwrap_or_else(PoisonError::into_inner);
         let of = all.entry(server.name().to_owned()).or_default();
         if of.owners.len() >= MAX_CACHED_OWNERS {
             of.owners.clear();
@@ -99,6 +110,8 @@ impl ToolViews {
 
 impl fmt::Debug for ToolViews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ToolViews({})", self.0.read().unwrap_or_else(PoisonError::into_inner).len())
+        let count =
+            |all: &RwLock<HashMap<_, _>>| all.read().unwrap_or_else(PoisonError::into_inner).len();
+        write!(f, "ToolViews({})", count(&self.legacy) + count(&self.modern))
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     connections::connection::Connection,
     observe::call_record::CallStart,
     reply::{self, ReplyText, RequestRef},
-    state::{AppState, identify_rules::ConnectionKind},
+    state::{AppState, identify_rules::ConnectionKind, roster::Caller},
 };
 
 /// Context of a request. It is built once, after authentication and routing, and every later step reads it.
@@ -94,6 +94,11 @@ impl<'a> RequestContext<'a> {
     /// Owner and session for requests to servers outside of a call; `None` without a connection.
     pub(crate) fn place(&self) -> Option<LinkOwner> {
         self.connection.map(|connection| connection.link_owner())
+    }
+
+    /// Client of the request, for questions to servers outside of a call.
+    pub(crate) fn caller(&self) -> Caller<'a> {
+        Caller { owner: self.owner, era: self.era, place: self.place() }
     }
 
     /// Name of the target in the log.

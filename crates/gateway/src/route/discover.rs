@@ -21,19 +21,6 @@ const WORKS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
 /// Flags in them that do not work: the client would wait for notifications that never come.
 const WAITS: [&str; 2] = ["listChanged", "subscribe"];
 
-/// Returns whether a legacy server offers this method to a modern client.
-pub(super) fn advertises(profile: &Profile, method: &str) -> bool {
-    let capability = match method {
-        "server/discover" => return true,
-        "tools/list" | "tools/call" => "tools",
-        "prompts/list" | "prompts/get" => "prompts",
-        "resources/list" | "resources/templates/list" | "resources/read" => "resources",
-        "completion/complete" => "completions",
-        _ => return false,
-    };
-    profile.initialize_result().has(capability)
-}
-
 /// Builds the answer to `server/discover` if it is known: the result of the server itself, or one built from its
 /// `initialize` result.
 pub(super) fn cached_result<'p>(server: &Server, profile: &'p Profile) -> Option<Cow<'p, str>> {

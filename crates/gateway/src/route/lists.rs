@@ -22,8 +22,7 @@ pub(super) fn facts(app: &AppState, page: &Bytes) -> PageFacts {
 /// Returns whether a cached page may still be sent to a client that observes its lifetime. The lifetime only counts
 /// for a modern server that can be asked on an existing link.
 pub(super) fn is_fresh(server: &Server, profile: &Profile, ttl: impl FnOnce() -> u64) -> bool {
-    let era = profile.protocol().era();
-    if era == Era::Legacy || server.isolation(era) == Isolation::PerSession {
+    if profile.era() == Era::Legacy || profile.isolation(server) == Isolation::PerSession {
         return true;
     }
     profile.age().is_some_and(|age| age < Duration::from_millis(ttl()))
@@ -84,8 +83,8 @@ pub(super) async fn answer_from_profile(
     }
     let Some(page) = page(context.app, (profile, asked.method), context.message.params()) else {
         // A server with one link per session is not asked for an unknown cursor, because that would need a link.
-        let isolation = server.isolation(profile.protocol().era());
-        let refused = isolation == Isolation::PerSession && !profile.pages(asked.method).is_empty();
+        let refused = profile.isolation(server) == Isolation::PerSession
+            && !profile.pages(asked.method).is_empty();
         return refused.then(|| context.error(Code::INVALID_PARAMS, "there is no such cursor"));
     };
     if !is_fresh(server, profile, || facts(context.app, page).ttl) {
@@ -127,7 +126,9 @@ async fn finished(context: &RequestContext<'_>, profile: &Profile, page: &Bytes)
         _ => None,
     };
     cached(context, page, edits.as_ref(), |text| {
-        let listed = AnswerEdits::new(asked, profile).passing(context.tools()).result(text);
+        let listed = AnswerEdits::new(asked, profile.initialize_result())
+            .passing(context.tools())
+            .result(text);
         let edited = edits.as_ref().and_then(|edits| edits.apply(context, &listed));
         edited.unwrap_or_else(|| listed.into_owned())
     })

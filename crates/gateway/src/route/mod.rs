@@ -29,6 +29,15 @@ pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
     if let (Target::Server(name), None) = (context.target, context.server) {
         return context.failure(&snapshot::gone(name)).into();
     }
+    let in_its_era;
+    let context = match (context.server, context.era) {
+        (Some(server), Era::Modern) => {
+            let server = Box::pin(context.app.server_for(server, context.owner, context.era)).await;
+            in_its_era = RequestContext { server: Some(server), ..*context };
+            &in_its_era
+        }
+        _ => context,
+    };
     // Boxed, like every rare path: otherwise the future of every call would have its size.
     if session_tools::may_be(context)
         && let Some(done) = Box::pin(session_tools::call(context)).await

@@ -9,7 +9,10 @@ use stayput_wire::{Code, Era, Message};
 use crate::{
     call::{
         self, CallOutcome,
-        modern::validate::{self, InvalidRequest},
+        modern::{
+            bridge,
+            validate::{self, InvalidRequest},
+        },
         open_link,
         sessionless::Sessionless,
     },
@@ -19,7 +22,7 @@ use crate::{
     messages::{listen_stream, subscriptions},
     observe::call_record::CallRecord,
     reply::ReplyText,
-    route::{discover, lists},
+    route::lists,
     state::AppState,
 };
 
@@ -80,11 +83,10 @@ async fn profile(context: &RequestContext<'_>, server: &Server) -> Result<Arc<Pr
         false => app.profile(server, context.owner).await,
     };
     let profile = profile.map_err(|error| context.failure(&app.describe_open_error(&error)))?;
-    if profile.era() == Era::Legacy && !discover::advertises(&profile, method) {
-        let sentence = format!("the server has no `{method}`");
-        return Err(context.error(Code::METHOD_NOT_FOUND, &sentence));
+    match bridge::lacks(profile.initialize_result(), method) {
+        Some(sentence) => Err(context.error(Code::METHOD_NOT_FOUND, &sentence)),
+        None => Ok(profile),
     }
-    Ok(profile)
 }
 
 /// Returns the error for a tool call that is not allowed, or whose header arguments differ from the body.

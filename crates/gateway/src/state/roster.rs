@@ -8,6 +8,7 @@ use std::{
 
 use stayput_core::Owner;
 use stayput_upstream::{LinkOpenError, LinkOwner, Profile, Server};
+use stayput_wire::Era;
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{auth::Claims, config::target::Target, reply::loss::LISTS_CHANGED, state::AppState};
@@ -42,14 +43,23 @@ pub(crate) struct UnavailableServer {
     pub(crate) reason: String,
 }
 
+/// Client for which servers are asked.
+#[derive(Clone)]
+pub(crate) struct Caller<'a> {
+    pub(crate) owner: &'a Owner,
+    /// Protocol era that the client speaks.
+    pub(crate) era: Era,
+    /// Owner of the client's links, if it has a session.
+    pub(crate) place: Option<LinkOwner>,
+}
+
 impl Roster {
     /// Queries all servers concurrently for their profiles, as far as these are not known. It starts no child for the
-    /// session, and does not wait for a server that does not answer. `place` is the owner of the link, if there is a
-    /// session.
-    pub(crate) async fn call(app: &Arc<AppState>, owner: &Owner, place: Option<LinkOwner>) -> Self {
+    /// session, and does not wait for a server that does not answer.
+    pub(crate) async fn call(app: &Arc<AppState>, caller: Caller<'_>) -> Self {
         let asked = app.servers.values().map(|server| {
-            let place = place.clone();
-            async move { (server.name().to_owned(), ask(app, owner, place, server).await) }
+            let caller = caller.clone();
+            async move { (server.name().to_owned(), ask(app, caller, server).await) }
         });
         let mut roster = Self::default();
         for (name, answer) in join_all(asked).await {
@@ -65,13 +75,13 @@ impl Roster {
 /// Returns the profile of one server, or the reason why it is not available.
 pub(crate) async fn ask(
     app: &Arc<AppState>,
-    owner: &Owner,
-    place: Option<LinkOwner>,
+    caller: Caller<'_>,
     server: &Server,
 ) -> Result<Arc<Profile>, String> {
     let absences = &app.aggregate.absences;
     let left = absences.time_left(server.name(), Instant::now());
-    let mut learning = Box::pin(learn(app.clone(), owner.clone(), place, server.clone()));
+    let Caller { owner, era, place } = caller;
+    let mut learning = Box::pin(learn(app.clone(), (owner.clone(), era), place, server.clone()));
     match tokio::time::timeout(left, &mut learning).await {
         Ok(learned) => settle(app, server, learned),
         Err(_) => {
@@ -90,13 +100,14 @@ pub(crate) async fn ask(
 
 async fn learn(
     app: Arc<AppState>,
-    owner: Owner,
+    (owner, era): (Owner, Era),
     place: Option<LinkOwner>,
     server: Server,
 ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+    let server = app.server_for(&server, &owner, era).await;
     match place {
-        Some(place) => app.links.profile(&server, &place).await,
-        None => app.profile(&server, &owner).await,
+        Some(place) => app.links.profile(server, &place).await,
+        None => app.profile(server, &owner).await,
     }
 }
 

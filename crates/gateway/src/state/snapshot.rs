@@ -82,7 +82,8 @@ impl AppState {
             return Ok(server.clone());
         }
         let Some(latest) = self.latest.get() else { return Ok(server.clone()) };
-        let present = latest.servers.get(server.name()).cloned();
+        let present = latest.servers.get(server.name());
+        let present = present.map(|present| present.alike(server).clone());
         present.ok_or_else(|| gone(server.name()))
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub(super) initialize_result: OnceLock<InitializeResult>,
     /// Cleared by the first call of `Link::is_new`.
     pub(super) fresh: AtomicBool,
+    /// Whether a client of the other era has used the link.
+    pub(super) translated: AtomicBool,
     /// Whether several sessions may use the link. Then a message without a call may concern any of their
     /// clients, and must not reach the others.
     pub(super) shared: bool,
@@ -99,6 +101,7 @@ impl Core {
             shares: AtomicUsize::new(0),
             initialize_result: OnceLock::new(),
             fresh: AtomicBool::new(true),
+            translated: AtomicBool::new(false),
             shared,
             permit: Mutex::new(Some(permit)),
         })

@@ -18,7 +18,7 @@ mod request_id;
 mod server_request;
 pub(crate) mod transport;
 
-use stayput_wire::{Message, ParamHeaders};
+use stayput_wire::{Era, Message, ParamHeaders};
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
@@ -144,7 +144,7 @@ impl Link {
         interest: &str,
         capabilities: ClientCapabilities,
     ) -> Result<Listener, CallError> {
-        if self.initialize_result().era() == stayput_wire::Era::Modern {
+        if self.era() == Era::Modern {
             let params = format!(r#"{{"notifications":{interest}}}"#);
             // The subscription may stay silent for hours.
             let limit = Some(Duration::MAX);
@@ -159,7 +159,7 @@ impl Link {
     /// server, which needs a request for that. The listener does not keep the link alive.
     #[must_use]
     pub fn listener(&self, capabilities: ClientCapabilities) -> Option<Listener> {
-        let legacy = self.initialize_result().era() == stayput_wire::Era::Legacy;
+        let legacy = self.era() == Era::Legacy;
         legacy.then(|| Listener::on_link(self.core.clone(), capabilities))
     }
 
@@ -250,12 +250,30 @@ impl Link {
         self.core.carrier.session()
     }
 
-    /// Whether the server keeps state behind the link that can be lost. A modern server does not, nor does
-    /// one without a session id.
+    /// Whether the server keeps state behind the link that can be lost. A modern server does not, unless it is a
+    /// process that also speaks the legacy era; nor does one without a session id.
     #[must_use]
     pub fn keeps_state(&self) -> bool {
-        self.initialize_result().era() == stayput_wire::Era::Legacy
-            && self.core.carrier.keeps_state()
+        let dual = self.is_process() && self.is_for_modern_clients();
+        (self.era() == Era::Legacy || dual) && self.core.carrier.keeps_state()
+    }
+
+    /// Whether a modern client opened this link to a server that speaks both eras.
+    #[must_use]
+    pub fn is_for_modern_clients(&self) -> bool {
+        self.era() == Era::Modern && self.core.server.preferred_era() == Era::Modern
+    }
+
+    /// Notes that a client of the other era uses the link. Returns `true` once.
+    #[must_use]
+    pub fn is_first_translation(&self) -> bool {
+        !self.core.translated.swap(true, Ordering::Relaxed)
+    }
+
+    /// Era that the server is spoken to in. It stays the same for the lifetime of the link.
+    #[must_use]
+    pub fn era(&self) -> Era {
+        self.initialize_result().era()
     }
 
     pub(crate) fn is_process(&self) -> bool {

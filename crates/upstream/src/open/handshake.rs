@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use stayput_wire::{Code, Era, Message, Raw, Version, json};
+use stayput_wire::{Code, Era, Message, Raw, Version, json, meta};
 
 use crate::{
-    CallError, ClientInfo, Delivery, InitializeResult, LinkOpenError,
+    CallError, ClientInfo, Delivery, InitializeResult, LinkOpenError, ServerProtocol,
     link::{Answer, CallOptions, Core, NegotiatedProtocol, RequestOrigin, compose, notification},
 };
 
@@ -19,14 +19,25 @@ pub(crate) enum HandshakeError {
     OtherEra(LinkOpenError),
     /// No other era is worth a try.
     Failed(LinkOpenError),
+    /// The server speaks the modern era, but this process got `initialize`, too.
+    Confused(LinkOpenError),
 }
 
 impl HandshakeError {
     pub(crate) fn into_error(self) -> LinkOpenError {
         match self {
-            Self::OtherEra(error) | Self::Failed(error) => error,
+            Self::OtherEra(error) | Self::Failed(error) | Self::Confused(error) => error,
         }
     }
+}
+
+/// Handshake to try with a server whose era is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandshakeAttempt {
+    /// In this way only.
+    Only(ServerProtocol),
+    /// With a process: modern, else legacy on the same process.
+    ModernOrLegacy,
 }
 
 /// Performs the legacy handshake: `initialize` and `notifications/initialized`.
@@ -70,6 +81,55 @@ pub(crate) async fn initialize(
     Ok(initialize_result)
 }
 
+/// Time after which a process that has not answered `server/discover` gets `initialize`, too. A legacy server may not
+/// answer a method that it does not know.
+const DISCOVER_ALONE: Duration = Duration::from_secs(1);
+
+/// Performs the modern handshake with a process, or else the legacy one with the same process.
+///
+/// A refusal of `server/discover` leaves the process usable. If the process is silent, both requests are in flight, and
+/// the first result decides. A modern process that does not refuse `initialize` is in the wrong era then: the caller starts
+/// another one.
+pub(crate) async fn discover_or_initialize(
+    core: &Arc<Core>,
+    client_info: &ClientInfo,
+    limit: Duration,
+) -> Result<InitializeResult, HandshakeError> {
+    let deadline = crate::link::expiry(limit);
+    let modern = NegotiatedProtocol::new(Version::LATEST, client_info);
+    let meta: Vec<_> =
+        modern.meta().map(|(key, value)| format!("{}:{value}", json::quote(key))).collect();
+    let params = format!(r#"{{"{}":{{{}}}}}"#, meta::META, meta.join(","));
+    let mut discovered = Box::pin(async {
+        let answer = first_call(core, "server/discover", &params, limit).await;
+        discovered(core, answer.map_err(HandshakeError::Failed)?)
+    });
+    let mut first = tokio::time::timeout(DISCOVER_ALONE, &mut discovered).await.ok();
+    if let Some(Ok(result)) = first {
+        let _ = core.protocol.set(modern);
+        return Ok(result);
+    }
+    let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+    let mut initialized = Box::pin(initialize(core, client_info, left));
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut discovered, if first.is_none() => match result {
+                Ok(result) => {
+                    let refused = tokio::time::timeout(DISCOVER_ALONE, &mut initialized).await;
+                    if !matches!(refused, Ok(Err(HandshakeError::OtherEra(_)))) {
+                        return Err(HandshakeError::Confused(ended(core)));
+                    }
+                    let _ = core.protocol.set(modern);
+                    return Ok(result);
+                }
+                Err(error) => first = Some(Err(error)),
+            },
+            result = &mut initialized => return result,
+        }
+    }
+}
+
 /// Performs the modern handshake: `server/discover`.
 pub(crate) async fn discover(
     core: &Arc<Core>,
@@ -83,6 +143,11 @@ pub(crate) async fn discover(
         // safe, and it often succeeds.
         answer = discover_once(core, limit).await?;
     }
+    discovered(core, answer)
+}
+
+/// Reads the result of `server/discover`.
+fn discovered(core: &Core, answer: Answer) -> Result<InitializeResult, HandshakeError> {
     let Some(result) = answer.result() else {
         return Err(HandshakeError::OtherEra(refused(core, &answer)));
     };
@@ -148,6 +213,10 @@ async fn first_call(
         }
         error => LinkOpenError::of_call(core, error),
     })
+}
+
+fn ended(core: &Core) -> LinkOpenError {
+    LinkOpenError::Ended { server: core.server.name().to_owned() }
 }
 
 fn refused(core: &Core, answer: &Answer) -> LinkOpenError {

@@ -12,6 +12,7 @@ use std::{
 use stayput_http::Worker;
 use stayput_http::{Client, ClientSettings, Proxy, Target, Trust};
 use stayput_process::{Processes, Program, StartError};
+use stayput_wire::Era;
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
         },
     },
     open::{
-        handshake::{self, HandshakeError},
+        handshake::{self, HandshakeAttempt, HandshakeError},
         started_child::StartedChild,
     },
     util::{flag::CompletionGuard, lock::lock},
@@ -145,7 +146,8 @@ impl Opener {
             }
             return raw.into_link(initialize_result).ok_or_else(|| ended(plan.server));
         }
-        perform_handshake(raw, plan, ServerProtocol::Legacy, deadline)
+        let attempt = HandshakeAttempt::Only(ServerProtocol::Legacy);
+        perform_handshake(raw, plan, attempt, deadline)
             .await
             .map_err(|refusal| refusal.into_error())
     }
@@ -190,15 +192,19 @@ impl Opener {
     pub(crate) async fn discover(
         &self,
         plan: OpenRequest<'_>,
-        protocol: ServerProtocol,
+        attempt: HandshakeAttempt,
         permit: LinkPermit,
         limit: Duration,
     ) -> Result<Link, HandshakeError> {
         let start = deadline(plan.server.options().timeouts.open);
+        let protocol = match attempt {
+            HandshakeAttempt::Only(protocol) => protocol,
+            HandshakeAttempt::ModernOrLegacy => ServerProtocol::Modern,
+        };
         let raw = self.connect(plan, protocol, LinkResource::LinkPermit(permit), None).await;
         let raw = raw.map_err(HandshakeError::Failed)?;
         let core = raw.core().cloned();
-        let result = perform_handshake(raw, plan, protocol, start.min(deadline(limit))).await;
+        let result = perform_handshake(raw, plan, attempt, start.min(deadline(limit))).await;
         if result.is_err()
             && let Some(core) = core
         {
@@ -234,6 +240,16 @@ impl Opener {
         server: &Server,
         scope: &Scope,
     ) -> Result<Identity, LinkOpenError> {
+        self.profile_identity_for(server.preferred_era(), server, scope).await
+    }
+
+    /// Identity of the profile that is learned in this era first.
+    pub(crate) async fn profile_identity_for(
+        &self,
+        preferred: Era,
+        server: &Server,
+        scope: &Scope,
+    ) -> Result<Identity, LinkOpenError> {
         let mut expansion = Expansion::of(scope);
         if server.uses_owner_dir() {
             let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
@@ -241,7 +257,7 @@ impl Opener {
             let folder = self.runtime.spawn_blocking(create).await;
             expansion = expansion.with_owner_dir(folder.map_err(|_| ended(server))??);
         }
-        Ok(server.profile_identity(&expansion))
+        Ok(server.profile_identity_for(preferred, &expansion))
     }
 
     /// Starts a process, or connects to an HTTP server.
@@ -441,17 +457,22 @@ impl Opener {
 async fn perform_handshake(
     raw: Raw,
     plan: OpenRequest<'_>,
-    protocol: ServerProtocol,
+    attempt: HandshakeAttempt,
     deadline: Instant,
 ) -> Result<Link, HandshakeError> {
     let failed = || HandshakeError::Failed(ended(plan.server));
     let core = raw.core().ok_or_else(failed)?;
     let limit = deadline.saturating_duration_since(Instant::now());
-    let initialize_result = match protocol {
-        ServerProtocol::Legacy | ServerProtocol::Sse => {
+    let initialize_result = match attempt {
+        HandshakeAttempt::Only(ServerProtocol::Legacy | ServerProtocol::Sse) => {
             handshake::initialize(core, plan.client_info, limit).await?
         }
-        ServerProtocol::Modern => handshake::discover(core, plan.client_info, limit).await?,
+        HandshakeAttempt::Only(ServerProtocol::Modern) => {
+            handshake::discover(core, plan.client_info, limit).await?
+        }
+        HandshakeAttempt::ModernOrLegacy => {
+            handshake::discover_or_initialize(core, plan.client_info, limit).await?
+        }
     };
     raw.into_link(initialize_result).ok_or_else(failed)
 }

@@ -9,7 +9,7 @@ use stayput_wire::{Era, ParamHeaders, Version};
 use tokio::time::Instant;
 
 use crate::{
-    CallError, InitializeResult, Link,
+    CallError, InitializeResult, Isolation, Link, Server,
     link::{
         CallOptions,
         list_pages::{MAX_LIST_PAGES, next_page},
@@ -53,6 +53,8 @@ impl ServerProtocol {
 #[derive(Clone)]
 pub struct Profile {
     protocol: ServerProtocol,
+    /// Whether the server speaks the legacy era beside the modern one of this profile.
+    dual: bool,
     initialize_result: InitializeResult,
     /// Results of each list, page by page.
     lists: Vec<(&'static str, Vec<Bytes>)>,
@@ -67,9 +69,10 @@ pub struct Profile {
 impl PartialEq for Profile {
     /// Compares the content, not the times.
     fn eq(&self, other: &Self) -> bool {
-        let Self { protocol, initialize_result, lists, learned: _, relearned: _, marks: _ } = self;
-        (*protocol, initialize_result, lists)
-            == (other.protocol, &other.initialize_result, &other.lists)
+        let Self { protocol, dual, initialize_result, lists, learned: _, relearned: _, marks: _ } =
+            self;
+        (*protocol, *dual, initialize_result, lists)
+            == (other.protocol, other.dual, &other.initialize_result, &other.lists)
     }
 }
 
@@ -80,6 +83,7 @@ impl Profile {
         let (lists, marks) = (Vec::new(), OnceLock::new());
         Self {
             protocol,
+            dual: false,
             initialize_result,
             lists,
             learned: Some(Instant::now()),
@@ -91,6 +95,7 @@ impl Profile {
     /// Returns the profile with current lists. A list that cannot be fetched stays as it was.
     pub(crate) async fn relearned(&self, link: &Link) -> Self {
         let mut profile = Self::new(self.protocol, self.initialize_result.clone());
+        profile.dual = self.dual;
         profile.relearned = self.relearned || link.lists_changed() > 0;
         profile.learn_lists(link).await;
         for (method, pages) in &self.lists {
@@ -136,6 +141,30 @@ impl Profile {
     #[must_use]
     pub fn era(&self) -> Era {
         self.protocol.era()
+    }
+
+    /// Whether the server speaks the legacy era beside the modern one of this profile.
+    #[must_use]
+    pub fn is_dual(&self) -> bool {
+        self.dual
+    }
+
+    pub(crate) fn set_dual(&mut self, dual: bool) {
+        self.dual = dual;
+    }
+
+    /// Isolation of links that are opened with this profile. A process that also speaks the legacy era may keep state
+    /// for its client, in either era.
+    #[must_use]
+    pub fn isolation(&self, server: &Server) -> Isolation {
+        let keeps_state = self.dual && server.is_process();
+        server.isolation(if keeps_state { Era::Legacy } else { self.era() })
+    }
+
+    /// Returns the server as clients use it that got this profile (see [`Server::for_client`]).
+    #[must_use]
+    pub fn server<'s>(&self, server: &'s Server) -> &'s Server {
+        if self.dual { server.for_client(Era::Modern) } else { server }
     }
 
     /// `initialize` or `server/discover` result.
@@ -191,6 +220,7 @@ impl Profile {
         });
         let kept = StoredProfile {
             protocol: self.protocol,
+            dual: self.dual,
             version: self.initialize_result.version().as_str().to_owned(),
             initialize_result: raw(self.initialize_result.result()),
             lists: lists.collect(),
@@ -214,6 +244,7 @@ impl Profile {
         let lists = lists.collect();
         Some(Self {
             protocol: kept.protocol,
+            dual: kept.dual,
             initialize_result,
             lists,
             learned: None,
@@ -227,6 +258,8 @@ impl Profile {
 struct StoredProfile {
     #[serde(rename = "way")]
     protocol: ServerProtocol,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dual: bool,
     version: String,
     #[serde(rename = "greeting")]
     initialize_result: Option<Box<RawValue>>,

@@ -28,9 +28,9 @@ use stayput_process::Processes;
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
-    AttachmentSink, Budget, BudgetUsage, ClientInfo, Limits, Link, LinkKey, LinkOpenError,
-    LinkOwner, LossReason, Profile, Recycle, RecycleFilter, Server, ServerProtocol, SessionDirs,
-    UnremovedPaths,
+    AttachmentSink, Budget, BudgetUsage, ClientInfo, Isolation, Limits, Link, LinkKey,
+    LinkOpenError, LinkOwner, LossReason, Profile, Recycle, RecycleFilter, Server, ServerProtocol,
+    SessionDirs, UnremovedPaths,
     open::opener::{OpenRequest, Opener},
     pool::{
         pool_entry::{EndingLink, PoolEntry},
@@ -187,9 +187,29 @@ impl Links {
         server: &Server,
         link_owner: &LinkOwner,
     ) -> Result<ServerProtocol, Arc<LinkOpenError>> {
+        Ok(self.spoken(server, link_owner).await?.protocol())
+    }
+
+    /// Returns the isolation of links to a server, by its profile.
+    ///
+    /// # Errors
+    /// If no profile is known and the server cannot be probed.
+    pub async fn isolation_of(
+        &self,
+        server: &Server,
+        link_owner: &LinkOwner,
+    ) -> Result<Isolation, Arc<LinkOpenError>> {
+        Ok(self.spoken(server, link_owner).await?.isolation(server))
+    }
+
+    async fn spoken(
+        &self,
+        server: &Server,
+        link_owner: &LinkOwner,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, link_owner);
         let asker = ProfileRequest { links: self, server, scope: &scope };
-        Ok(self.while_live(server, link_owner, self.0.profiles.spoken(asker)).await?.protocol())
+        self.while_live(server, link_owner, self.0.profiles.spoken(asker)).await
     }
 
     /// Runs `learning` until the session ends. A probe for an ended session would leave a directory behind.

@@ -18,7 +18,7 @@ use crate::{
     },
     pool::{
         pool_entry::{EntryStep, PoolEntry},
-        pooled_link::{PinGuard, era_name},
+        pooled_link::PinGuard,
         profiles::ProfileRequest,
     },
     server::link_key::{LinkKeyRef, ScopeRef},
@@ -127,29 +127,31 @@ impl Links {
             biased;
             // The session ended: the result would not be for this session.
             () = visit.over() => Err(Arc::new(ended(server))),
-            era = self.era(server, link_owner, options) => Ok(server.isolation(era?)),
+            isolation = self.learned_isolation(server, link_owner, options) => isolation,
         }
     }
 
-    /// Returns the era of a server. A saved attachment of the same identity says it without a request.
-    async fn era(
+    /// Returns the isolation by the profile. A saved legacy attachment of the same identity says it without a
+    /// request.
+    async fn learned_isolation(
         &self,
         server: &Server,
         link_owner: &LinkOwner,
         options: &LinkOpenOptions,
-    ) -> Result<Era, Arc<LinkOpenError>> {
+    ) -> Result<Isolation, Arc<LinkOpenError>> {
         if let Some(sink) = &options.sink
             && let Some(kept) = sink.load().await.map_err(|error| Arc::new(error.into()))?
+            && kept.protocol.era() == Era::Legacy
         {
-            let era = kept.protocol.era();
-            let scope = Scope::of(server.isolation(era), link_owner);
+            let isolation = server.isolation(Era::Legacy);
+            let scope = Scope::of(isolation, link_owner);
             let expansion = self.0.opener.folders.expansion(server, &scope).await;
             let expansion = expansion.map_err(|error| Arc::new(error.into()))?;
             if server.identity(&expansion) == kept.identity {
-                return Ok(era);
+                return Ok(isolation);
             }
         }
-        Ok(self.protocol(server, link_owner).await?.era())
+        self.isolation_of(server, link_owner).await
     }
 
     /// Returns the pool entry of a link. If its session is ending, waits for that end first.
@@ -202,7 +204,7 @@ impl OpenAttempt {
         let session = session.map(tracing::field::display);
         match self.open().await {
             Ok((link, attachment, loss)) => {
-                let (generation, era) = (attachment.generation, era_name(&link));
+                let (generation, era) = (attachment.generation, link.era().name());
                 tracing::debug!(server, session, %generation, era, "link opened");
                 self.entry.opened(self.attempt, link, &attachment, loss);
             }

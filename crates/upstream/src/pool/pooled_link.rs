@@ -8,7 +8,6 @@ use std::{
 };
 
 use stayput_core::Generation;
-use stayput_wire::Era;
 use tracing::{Level, Span};
 
 use crate::{Link, LinkKey, Loss, Server, pool::pool_entry::PoolEntry};
@@ -104,17 +103,9 @@ impl PooledLink {
             return Span::none();
         }
         let (server, generation, era) =
-            (self.key().server(), self.generation, era_name(&self.link));
+            (self.key().server(), self.generation, self.link.era().name());
         let link = tracing::debug_span!("link", server, %generation, era);
         tracing::debug_span!(parent: &link, "call", method, tool = tool().as_deref())
-    }
-}
-
-/// Returns the name of the era of a link, as it is in the documentation.
-pub(super) fn era_name(link: &Link) -> &'static str {
-    match link.initialize_result().era() {
-        Era::Legacy => "legacy",
-        Era::Modern => "modern",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use stayput_wire::Era;
 use tokio::time::Instant;
 
 use super::{Links, all_gone, leaving};
@@ -29,12 +30,9 @@ impl Links {
     /// Ends every link to a server of this name whose configuration differs from `server`, or all of them if
     /// `server` is `None`. Calls in flight fail.
     pub async fn reconfigure(&self, name: &str, server: Option<&Server>) {
-        let keep = server.map(Server::configuration);
-        self.0.spares.drop_all(name, keep);
-        let entries = self
-            .0
-            .table
-            .remove_where(|key| key.server() == name && Some(key.configuration()) != keep);
+        self.0.spares.drop_all(name, server.map(Server::configuration));
+        let keep = |key: &LinkKey| server.is_some_and(|server| is_of(key, server));
+        let entries = self.0.table.remove_where(|key| key.server() == name && !keep(key));
         let (completion, gone) = CompletionGuard::new();
         let ended = leaving(&entries, LossReason::Reconfigured);
         if let Some(server) = server {
@@ -95,6 +93,9 @@ impl Retirement {
     }
 }
 
+/// Whether it is the key of a link to this server, for clients of either era.
 fn is_of(key: &LinkKey, server: &Server) -> bool {
-    key.server() == server.name() && key.configuration() == server.configuration()
+    let configurations =
+        [Era::Legacy, Era::Modern].map(|era| server.for_client(era).configuration());
+    key.server() == server.name() && configurations.contains(&key.configuration())
 }

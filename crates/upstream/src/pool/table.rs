@@ -94,6 +94,11 @@ impl Table {
         budget: &Budget,
     ) {
         for (old, gone) in old {
+            let server = server.alike(&old.server);
+            if !server.is_process() && server.preferred_era() != old.server.preferred_era() {
+                // A modern link to a URL has no state, and the new server has no such links.
+                continue;
+            }
             let key = LinkKey::new(server, old.key.scope().clone());
             let Some(last) = old.last_attachment() else { continue };
             let mut table = lock(&self.0);

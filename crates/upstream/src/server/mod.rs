@@ -65,10 +65,33 @@ struct Inner {
     options: Options,
     /// Variables of its templates, each once.
     variables: Vec<Variable>,
+    /// Era that is tried first, if the options allow both.
+    preferred: Era,
+    /// The same server for modern clients, see [`Server::for_client`].
+    modern: OnceLock<Server>,
     configuration: OnceLock<Identity>,
+    /// Configuration under which a profile for modern clients is kept.
+    modern_profile: OnceLock<Identity>,
     redactor: OnceLock<Redactor>,
     /// Last `initialize` result, shared by links.
     last_initialize_result: Mutex<Option<InitializeResult>>,
+}
+
+impl Inner {
+    fn new(name: &str, recipe: Arc<Recipe>, options: Options, variables: Vec<Variable>) -> Self {
+        Self {
+            name: name.into(),
+            recipe,
+            options,
+            variables,
+            preferred: Era::Legacy,
+            modern: OnceLock::new(),
+            configuration: OnceLock::new(),
+            modern_profile: OnceLock::new(),
+            redactor: OnceLock::new(),
+            last_initialize_result: Mutex::default(),
+        }
+    }
 }
 
 enum Recipe {
@@ -133,12 +156,13 @@ impl Default for Options {
 
 impl Options {
     /// Eras to try, in order. This decides how the server is used, so it is part of the identity.
-    fn era_order(&self) -> &'static str {
-        match (self.era, self.isolation) {
-            (EraChoice::Legacy, _) => "legacy",
-            (EraChoice::Modern, _) => "modern",
-            (EraChoice::Auto, Some(Isolation::Shared)) => "modern, then legacy",
-            (EraChoice::Auto, _) => "legacy, then modern",
+    fn era_order(&self, preferred: Era) -> &'static str {
+        match (self.era, self.isolation, preferred) {
+            (EraChoice::Legacy, ..) => "legacy",
+            (EraChoice::Modern, ..) => "modern",
+            (EraChoice::Auto, Some(Isolation::Shared), _) => "modern, then legacy",
+            (EraChoice::Auto, _, Era::Legacy) => "legacy, then modern",
+            (EraChoice::Auto, _, Era::Modern) => "modern for modern clients",
         }
     }
 }
@@ -237,15 +261,7 @@ impl Server {
             let (variable, isolation) = (variable.name(), isolation.as_str());
             return Err(failed(ServerProblem::Isolation { variable, isolation }));
         }
-        Ok(Self(Arc::new(Inner {
-            name: name.into(),
-            recipe: Arc::new(recipe),
-            options,
-            variables,
-            configuration: OnceLock::new(),
-            redactor: OnceLock::new(),
-            last_initialize_result: Mutex::default(),
-        })))
+        Ok(Self(Arc::new(Inner::new(name, Arc::new(recipe), options, variables))))
     }
 
     /// Returns the same server with another name.
@@ -254,15 +270,44 @@ impl Server {
     /// If the name is invalid.
     pub fn renamed(&self, name: &str) -> Result<Self, ServerError> {
         check_name(name)?;
-        Ok(Self(Arc::new(Inner {
-            name: name.into(),
-            recipe: self.0.recipe.clone(),
-            options: self.0.options,
-            variables: self.0.variables.clone(),
-            configuration: OnceLock::new(),
-            redactor: OnceLock::new(),
-            last_initialize_result: Mutex::default(),
-        })))
+        Ok(Self(Arc::new(self.copy(name))))
+    }
+
+    fn copy(&self, name: &str) -> Inner {
+        Inner::new(name, self.0.recipe.clone(), self.0.options, self.0.variables.clone())
+    }
+
+    /// Returns the server as a client of `era` uses it: an own profile, which is learned in that era first, and
+    /// links that are opened in that era. Sessions of a child process have one link for clients of both eras,
+    /// because its state is in the process; links to a URL are separate, because a modern one has no state.
+    ///
+    /// It is the server itself for legacy clients, and where the configuration decides the era: by
+    /// [`Options::era`], or because state is to be kept behind a URL (`isolation`, `${session.…}`).
+    #[must_use]
+    pub fn for_client(&self, era: Era) -> &Self {
+        let options = &self.0.options;
+        let by_client = match (options.isolation, self.is_process()) {
+            (Some(Isolation::Shared), _) => false,
+            (_, true) => true,
+            (isolation, false) => isolation.is_none() && !self.depends_on_session(),
+        };
+        if era == Era::Legacy || options.era != EraChoice::Auto || self.is_sse() || !by_client {
+            return self;
+        }
+        let copy = || Self(Arc::new(Inner { preferred: Era::Modern, ..self.copy(self.name()) }));
+        self.0.modern.get_or_init(copy)
+    }
+
+    /// Returns this server for the clients that use `other` (see [`Server::for_client`]).
+    #[must_use]
+    pub fn alike(&self, other: &Self) -> &Self {
+        self.for_client(other.0.preferred)
+    }
+
+    /// Era that is tried first, if the options allow both.
+    #[must_use]
+    pub fn preferred_era(&self) -> Era {
+        self.0.preferred
     }
 
     /// Same server with the header provider that `make` returns for its present one. A child process gets none.
@@ -406,44 +451,64 @@ impl Server {
     /// link, because the scope determines every value. Computed once.
     #[must_use]
     pub fn configuration(&self) -> Identity {
-        *self.0.configuration.get_or_init(|| {
-            let mut pieces = HashInput::default();
-            match &*self.0.recipe {
-                Recipe::Stdio(recipe) => recipe.hash(&mut pieces),
-                Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
-                Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
-            }
-            // Links and profiles of another era order are distinct.
-            pieces.add(self.0.options.era_order());
-            pieces.identity("server")
-        })
+        // A process is one state for clients of both eras.
+        let preferred = if self.is_process() { Era::Legacy } else { self.0.preferred };
+        *self.0.configuration.get_or_init(|| self.configuration_for(preferred))
+    }
+
+    /// Identity of the configuration with this preferred era.
+    fn configuration_for(&self, preferred: Era) -> Identity {
+        let mut pieces = HashInput::default();
+        match &*self.0.recipe {
+            Recipe::Stdio(recipe) => recipe.hash(&mut pieces),
+            Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
+            Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
+        }
+        // Links and profiles of another era order are distinct.
+        pieces.add(self.0.options.era_order(preferred));
+        pieces.identity("server")
     }
 
     /// Identity of a link: the server cannot distinguish two links with the same one. It covers the transport
     /// with all values, including credentials and environment (R017, E23).
     #[must_use]
     pub fn identity(&self, expansion: &Expansion) -> Identity {
-        self.identity_over(expansion, |_| true)
+        self.identity_over(self.configuration(), expansion, |_| true)
     }
 
     /// Identity of a profile: like [`Server::identity`], without the values that differ per session. A
     /// directory per session does not change the server; the credentials of another owner may.
     #[must_use]
     pub fn profile_identity(&self, expansion: &Expansion) -> Identity {
-        self.identity_over(expansion, |variable| !variable.is_of_session())
+        self.profile_identity_for(self.0.preferred, expansion)
     }
 
-    fn identity_over(&self, expansion: &Expansion, counts: fn(Variable) -> bool) -> Identity {
+    /// Identity of the profile that is learned in this era first.
+    pub(crate) fn profile_identity_for(&self, preferred: Era, expansion: &Expansion) -> Identity {
+        let configuration = match preferred {
+            Era::Modern => *self.0.modern_profile.get_or_init(|| self.configuration_for(preferred)),
+            Era::Legacy if self.0.preferred == Era::Legacy => self.configuration(),
+            Era::Legacy => self.configuration_for(preferred),
+        };
+        self.identity_over(configuration, expansion, |variable| !variable.is_of_session())
+    }
+
+    fn identity_over(
+        &self,
+        configuration: Identity,
+        expansion: &Expansion,
+        counts: fn(Variable) -> bool,
+    ) -> Identity {
         let mut used = self.0.variables.clone();
         if self.provider().is_some() && !used.contains(&Variable::OwnerHash) {
             used.push(Variable::OwnerHash);
         }
         used.retain(|variable| counts(*variable));
         if used.is_empty() {
-            return self.configuration();
+            return configuration;
         }
         let mut pieces = HashInput::default();
-        pieces.add(self.configuration().as_bytes());
+        pieces.add(configuration.as_bytes());
         for variable in used {
             let value = expansion.value(variable);
             pieces.add(variable.name()).maybe(value.map(|value| value.as_encoded_bytes()));

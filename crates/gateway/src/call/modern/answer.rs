@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use stayput_core::Handle;
 use stayput_identify::set_handle;
-use stayput_upstream::{Answer, Profile};
+use stayput_upstream::{Answer, InitializeResult};
 use stayput_wire::{Code, Edits, Era, Message, Raw, meta};
 
 use crate::{
@@ -17,16 +17,19 @@ use crate::{
 /// Edits for the answer to a request. Answers of a modern server without session state pass unchanged.
 pub(crate) struct AnswerEdits<'a> {
     asked: RequestRef<'a>,
-    profile: &'a Profile,
+    /// Result of the handshake with the server, which says its era and its name.
+    server: &'a InitializeResult,
     tools: Option<&'a ToolFilter>,
     /// State of the session, as JSON.
     state: Option<String>,
     given: Option<&'a Handle>,
+    /// Whether the server speaks the era of the client, but not on this link.
+    in_other_era: bool,
 }
 
 impl<'a> AnswerEdits<'a> {
-    pub(crate) fn new(asked: RequestRef<'a>, profile: &'a Profile) -> Self {
-        Self { asked, profile, tools: None, state: None, given: None }
+    pub(crate) fn new(asked: RequestRef<'a>, server: &'a InitializeResult) -> Self {
+        Self { asked, server, tools: None, state: None, given: None, in_other_era: false }
     }
 
     /// Filters the tools of `tools/list`.
@@ -39,8 +42,13 @@ impl<'a> AnswerEdits<'a> {
         Self { state, given, ..self }
     }
 
+    /// Says in the answer that it was translated, if the server speaks the era of the client.
+    pub(crate) fn in_other_era(self, in_other_era: bool) -> Self {
+        Self { in_other_era, ..self }
+    }
+
     fn is_legacy(&self) -> bool {
-        self.profile.era() == Era::Legacy
+        self.server.era() == Era::Legacy
     }
 
     fn listens(&self) -> bool {
@@ -106,6 +114,9 @@ impl<'a> AnswerEdits<'a> {
         if let Some(state) = &self.state {
             edits.set_in(result, &[meta::META, meta::STATE], state);
         }
+        if self.in_other_era {
+            edits.set_in(result, &[meta::META, meta::ERA], r#""legacy""#);
+        }
         if let Some(given) = self.given {
             set_handle(edits, result, given);
         }
@@ -130,7 +141,7 @@ impl<'a> AnswerEdits<'a> {
             edits.set_in(result, &["ttlMs"], &ttl.to_string());
             edits.set_in(result, &["cacheScope"], scope);
         }
-        let info = Raw::parse(self.profile.initialize_result().result()).ok();
+        let info = Raw::parse(self.server.result()).ok();
         let info = info.and_then(|initialize_result| initialize_result.find(&["serverInfo"]));
         let has_info = result.find(&[meta::META, meta::SERVER_INFO]).is_some();
         if let Some(info) = info.filter(|_| !has_info) {

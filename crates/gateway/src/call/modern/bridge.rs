@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use stayput_upstream::ClientInfo;
-use stayput_wire::{Code, Message, Raw, json, meta};
+use stayput_upstream::{ClientInfo, InitializeResult};
+use stayput_wire::{Code, Era, Message, Raw, json, meta};
 
 /// Prefix of `_meta` keys that exist in the modern era only.
 const PREFIX: &str = "io.modelcontextprotocol/";
@@ -31,6 +31,21 @@ pub(crate) fn outward<'a>(message: &Message<'a>) -> Cow<'a, str> {
     }
     // Validation has refused duplicate keys, so this does not fail.
     edits.apply().unwrap_or(unchanged)
+}
+
+/// Returns the sentence that refuses a method of a modern client, if the server is of the legacy era and does not offer
+/// the method.
+pub(crate) fn lacks(server: &InitializeResult, method: &str) -> Option<String> {
+    let capability = match method {
+        "server/discover" => return None,
+        "tools/list" | "tools/call" => Some("tools"),
+        "prompts/list" | "prompts/get" => Some("prompts"),
+        "resources/list" | "resources/templates/list" | "resources/read" => Some("resources"),
+        "completion/complete" => Some("completions"),
+        _ => None,
+    };
+    let is_offered = capability.is_some_and(|it| server.has(it)) || server.era() == Era::Modern;
+    (!is_offered).then(|| format!("the server has no `{method}`"))
 }
 
 /// Builds the client information for a legacy server. It has no capabilities: the gateway cannot yet pass server

@@ -53,6 +53,7 @@ impl Probe<'_> {
             Ok(profile) => {
                 found.millis = Some(begun.elapsed().as_millis());
                 self.describe(&mut found, &profile);
+                self.note_dual_url(&mut found, &profile).await;
                 self.pair(&mut found, &profile).await;
             }
             Err(error) => found.findings.push(describe_open_error(&error, "")),
@@ -86,8 +87,25 @@ impl Probe<'_> {
         }
     }
 
+    /// Notes a URL that keeps state for legacy clients only.
+    async fn note_dual_url(&self, found: &mut ServerReport, profile: &Profile) {
+        let modern = self.server.for_client(Era::Modern);
+        let by_client = modern.preferred_era() != self.server.preferred_era();
+        if self.server.is_process() || profile.era() == Era::Modern || !by_client {
+            return;
+        }
+        let place = place(Owner::local());
+        let learned = self.links.profile(modern, &place).await;
+        let _ = self.links.end(place.session).await;
+        if learned.is_ok_and(|modern| modern.is_dual()) {
+            let note = "it speaks both eras: modern clients are passed through without a session; \
+                        `\"era\": \"legacy\"` keeps one for them";
+            found.notes.push(note.to_owned());
+        }
+    }
+
     fn isolation(&self, profile: &Profile) -> Isolation {
-        self.server.isolation(profile.era())
+        profile.isolation(self.server)
     }
 
     /// Opens two sessions at once and compares them.

@@ -64,8 +64,7 @@ impl Listing<'_> {
     /// Returns the requested page.
     pub(super) async fn page(&self) -> Result<ListPage, Refusal> {
         let cursor = self.cursor()?;
-        let place = self.context.place();
-        let roster = Roster::call(self.context.app, self.context.owner, place.clone()).await;
+        let roster = Roster::call(self.context.app, self.context.caller()).await;
         let parts = roster.present.iter().filter_map(|present| {
             let inner = match &cursor {
                 Some(cursor) if present.name < cursor.server => return None,
@@ -190,6 +189,7 @@ impl Listing<'_> {
         let Some(server) = self.context.app.servers.get(&present.name) else {
             return ServerPages::default();
         };
+        let server = present.profile.server(server);
         let profile = self.current(server, &present.profile).await;
         let mut part = self.server_pages(server, &profile, inner).await;
         let (front, in_url) = (self.context.front(), self.context.path_key.is_some());
@@ -289,7 +289,7 @@ impl Listing<'_> {
     ) -> ServerPages {
         let mut part =
             ServerPages { server: server.name().to_owned(), rest: inner, ..ServerPages::default() };
-        let alone = server.isolation(profile.era()) == Isolation::PerSession;
+        let alone = profile.isolation(server) == Isolation::PerSession;
         let sessionless =
             Sessionless::new(self.context.app, self.context.owner, alone && link.is_none());
         let asking = async {

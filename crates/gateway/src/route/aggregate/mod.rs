@@ -32,7 +32,7 @@ use crate::{
     state::{
         AppState,
         aggregate::Aggregate,
-        roster::{AvailableServer, Roster},
+        roster::{AvailableServer, Caller, Roster},
     },
 };
 
@@ -96,7 +96,8 @@ pub(crate) async fn merged_initialize_result(
     place: &LinkOwner,
     version: &Version,
 ) -> String {
-    let roster = Roster::call(app, &place.owner, Some(place.clone())).await;
+    let caller = Caller { owner: &place.owner, era: Era::Legacy, place: Some(place.clone()) };
+    let roster = Roster::call(app, caller).await;
     initialize::result(version, &roster, &app.aggregate.names)
 }
 
@@ -104,7 +105,8 @@ pub(crate) async fn merged_initialize_result(
 pub(super) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
     let answered = match (context.request_ref().method, context.era) {
         ("server/discover", Era::Modern) => {
-            let roster = Roster::call(context.app, context.owner, None).await;
+            let roster =
+                Roster::call(context.app, Caller { place: None, ..context.caller() }).await;
             Ok(discover::of_all(&roster, &context.app.aggregate.names))
         }
         ("logging/setLevel", Era::Legacy) => set_log_level(context).await,
@@ -142,6 +144,7 @@ async fn pass(
         Some(Ok(message)) => message,
         Some(Err(error)) => return ReplyText::new(error.answer()).into(),
     };
+    let server = context.app.server_for(server, context.owner, context.era).await;
     let context = RequestContext { server: Some(server), message, ..*context };
     single::pass(&context, server).await
 }

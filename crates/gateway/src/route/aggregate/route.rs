@@ -123,9 +123,7 @@ impl<'a> Route<'a> {
             return Ok(inner.to_owned());
         }
         // If the server is unavailable, the call itself reports the reason.
-        let Ok(profile) =
-            roster::ask(self.context.app, self.context.owner, self.context.place(), server).await
-        else {
+        let Ok(profile) = roster::ask(self.context.app, self.context.caller(), server).await else {
             return Ok(inner.to_owned());
         };
         if !profile.initialize_result().has(list.capability) {
@@ -150,7 +148,9 @@ impl<'a> Route<'a> {
 
     /// Returns whether the server has the name now, though its earlier list did not have it.
     async fn has_now(&self, server: &Server, list: &'static List, inner: &str) -> bool {
-        let current = self.context.app.current(server, self.context.owner, list.method);
+        let context = self.context;
+        let server = context.app.server_for(server, context.owner, context.era).await;
+        let current = context.app.current(server, context.owner, list.method);
         let Ok(profile) = current.await else { return false };
         let present = AvailableServer { name: server.name().to_owned(), profile };
         self.context.app.aggregate.indexed(self.context, &present, list).has(inner)
@@ -182,8 +182,7 @@ impl<'a> Route<'a> {
     /// one that has resources.
     async fn owner(&self, uri: &str) -> Result<&'a Server, Refusal> {
         let app: &'a AppState = self.context.app;
-        let mut roster =
-            Roster::call(self.context.app, self.context.owner, self.context.place()).await;
+        let mut roster = Roster::call(self.context.app, self.context.caller()).await;
         roster
             .present
             .retain(|present| present.profile.initialize_result().has(RESOURCES.capability));

@@ -3,7 +3,7 @@
 mod profile_entry;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -12,6 +12,7 @@ use std::{
 };
 
 use stayput_core::{Owner, SessionId};
+use stayput_wire::Era;
 
 use self::profile_entry::{ProfileEntry, ProfileStep};
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     Profile, Scope, Server, ServerProtocol,
     budget::link_permit::LinkPermit,
     open::{
-        handshake::HandshakeError,
+        handshake::{self, HandshakeAttempt, HandshakeError},
         opener::{OpenRequest, Opener},
     },
     util::{
@@ -103,7 +104,7 @@ impl Profiles {
         identity: Identity,
         owner: &'a Owner,
     ) -> ProfileKey<'a> {
-        let known = self.any(identity).map(|known| server.isolation(known.protocol().era()));
+        let known = self.any(identity).map(|known| known.isolation(server));
         let owner = (known != Some(Isolation::Shared)).then_some(owner);
         ProfileKey { identity, owner }
     }
@@ -190,6 +191,12 @@ impl Profiles {
         let ProfileRequest { links, server, scope } = asker;
         let opener = links.opener();
         let entry = self.place(identity);
+        let plain = asker.plain_identity().await?.map(|plain| self.place(plain));
+        // A server that refused the legacy era is the same for clients of both eras.
+        let same = plain.as_ref().and_then(|plain| plain.known());
+        if let Some(same) = same.filter(|same| same.protocol() == ServerProtocol::Modern) {
+            entry.set(same);
+        }
         let mut waited = None;
         loop {
             if self.closed.load(Ordering::SeqCst) {
@@ -206,6 +213,7 @@ impl Profiles {
                     waited = Some(attempt);
                     let lesson = LearnTask {
                         entry: entry.clone(),
+                        plain: plain.clone(),
                         attempt,
                         links: links.clone(),
                         opener: opener.clone(),
@@ -316,11 +324,22 @@ impl ProfileRequest<'_> {
     async fn identity(self) -> Result<Identity, LinkOpenError> {
         self.links.opener().profile_identity(self.server, self.scope).await
     }
+
+    /// Identity of the profile for legacy clients, if this one is for modern clients.
+    async fn plain_identity(self) -> Result<Option<Identity>, LinkOpenError> {
+        if self.server.preferred_era() == Era::Legacy {
+            return Ok(None);
+        }
+        let opener = self.links.opener();
+        opener.profile_identity_for(Era::Legacy, self.server, self.scope).await.map(Some)
+    }
 }
 
 /// One attempt to learn a profile.
 struct LearnTask {
     entry: Arc<ProfileEntry>,
+    /// Entry for legacy clients, if this one is for modern clients.
+    plain: Option<Arc<ProfileEntry>>,
     attempt: u64,
     links: Links,
     opener: Arc<Opener>,
@@ -333,6 +352,13 @@ struct LearnTask {
 impl LearnTask {
     async fn run(self) {
         let learned = self.learn().await;
+        // A server of one era has one profile for all clients.
+        if let (Ok(profile), Some(plain)) = (&learned, &self.plain)
+            && !profile.is_dual()
+            && plain.known().is_none()
+        {
+            plain.set(Arc::new(profile.clone()));
+        }
         self.entry.done(self.attempt, learned);
     }
 
@@ -340,31 +366,66 @@ impl LearnTask {
         let server = &self.server;
         let plan = OpenRequest { server, scope: &self.scope, client_info: &self.client_info };
         let mut first = None;
-        let mut protocols =
-            protocols(server).iter().copied().filter(|protocol| fits(server, *protocol)).peekable();
-        while let Some(protocol) = protocols.next() {
+        let mut attempts = attempts(server);
+        while let Some(attempt) = attempts.pop_front() {
             let permit = self.permit().await?;
             let timeouts = server.options().timeouts;
             // The last way to try gets the longer timeout, for servers that start slowly.
-            let other = protocol == ServerProtocol::Modern && protocols.peek().is_some();
+            let modern = HandshakeAttempt::Only(ServerProtocol::Modern);
+            let other = attempt == modern && !attempts.is_empty();
             let limit = if other { timeouts.probe } else { timeouts.open };
-            match self.opener.discover(plan, protocol, permit, limit).await {
-                Ok(link) => {
-                    let mut profile = Profile::new(protocol, link.initialize_result().clone());
-                    profile.learn_lists(&link).await;
-                    // Ends the temporary link for good, with its session on the server.
-                    link.close(LossReason::Ended);
-                    link.gone().await;
-                    return Ok(profile);
-                }
+            match self.opener.discover(plan, attempt, permit, limit).await {
+                Ok(link) => return Ok(self.profile(link, attempt).await),
                 // The first refusal is the most informative one.
                 Err(HandshakeError::OtherEra(error)) => {
                     first.get_or_insert(error);
                 }
+                Err(HandshakeError::Confused(_)) => attempts = VecDeque::from([modern]),
+                // Some legacy servers exit at a method that they do not know.
+                Err(HandshakeError::Failed(LinkOpenError::Exited { .. }))
+                    if attempt == HandshakeAttempt::ModernOrLegacy => {}
                 Err(HandshakeError::Failed(error)) => return Err(first.unwrap_or(error)),
             }
         }
         Err(first.unwrap_or_else(|| ended(server)))
+    }
+
+    /// Learns the profile on a temporary link, and ends the link.
+    async fn profile(&self, link: Link, attempt: HandshakeAttempt) -> Profile {
+        let protocol = match (attempt, link.era()) {
+            (HandshakeAttempt::Only(protocol), _) => protocol,
+            (HandshakeAttempt::ModernOrLegacy, Era::Legacy) => ServerProtocol::Legacy,
+            (HandshakeAttempt::ModernOrLegacy, Era::Modern) => ServerProtocol::Modern,
+        };
+        let mut profile = Profile::new(protocol, link.initialize_result().clone());
+        profile.learn_lists(&link).await;
+        end(link).await;
+        if protocol == ServerProtocol::Modern && self.plain.is_some() {
+            profile.set_dual(self.is_dual(&profile).await);
+        }
+        profile
+    }
+
+    /// Whether a modern server also speaks the legacy era: it says so, or it accepts `initialize`.
+    async fn is_dual(&self, modern: &Profile) -> bool {
+        let versions = handshake::versions(modern.initialize_result().result());
+        if versions.iter().any(|version| version.era() == Era::Legacy) {
+            return true;
+        }
+        let (server, scope) = (&self.server, &self.scope);
+        let plan = OpenRequest { server, scope, client_info: &self.client_info };
+        let Ok(permit) = self.permit().await else { return true };
+        let limit = server.options().timeouts.open;
+        let legacy = HandshakeAttempt::Only(ServerProtocol::Legacy);
+        match self.opener.discover(plan, legacy, permit, limit).await {
+            Ok(link) => {
+                end(link).await;
+                true
+            }
+            Err(HandshakeError::OtherEra(_)) => false,
+            // In doubt its state is kept apart.
+            Err(HandshakeError::Failed(_) | HandshakeError::Confused(_)) => true,
+        }
     }
 
     async fn permit(&self) -> Result<LinkPermit, LinkOpenError> {
@@ -372,6 +433,12 @@ impl LearnTask {
         let permit = self.opener.budget.admit(self.scope.owner(), cost, &self.links).await?;
         Ok(LinkPermit::new(permit, self.completion.clone()))
     }
+}
+
+/// Ends a temporary link for good, with its session on the server.
+async fn end(link: Link) {
+    link.close(LossReason::Ended);
+    link.gone().await;
 }
 
 impl Drop for LearnTask {
@@ -383,19 +450,33 @@ impl Drop for LearnTask {
 
 /// Transports and eras to try, in order.
 ///
-/// A server that speaks both eras is used as legacy if its state has to be kept, and some servers fix the era
-/// with the first message: so the preferred era is tried first. After a refusal the next try gets a new link.
+/// A server that speaks both eras is used in the era of the client, and some servers fix the era with the first
+/// message: so the preferred era is tried first. After a refusal the next try gets a new link.
 fn protocols(server: &Server) -> &'static [ServerProtocol] {
-    match (server.options().era, server.options().isolation) {
-        (EraChoice::Legacy, _) => &[ServerProtocol::Legacy, ServerProtocol::Sse],
-        (EraChoice::Modern, _) => &[ServerProtocol::Modern],
-        (EraChoice::Auto, Some(Isolation::Shared)) => {
+    match (server.options().era, server.options().isolation, server.preferred_era()) {
+        (EraChoice::Legacy, ..) => &[ServerProtocol::Legacy, ServerProtocol::Sse],
+        (EraChoice::Modern, ..) => &[ServerProtocol::Modern],
+        (EraChoice::Auto, Some(Isolation::Shared), _) | (EraChoice::Auto, _, Era::Modern) => {
             &[ServerProtocol::Modern, ServerProtocol::Legacy, ServerProtocol::Sse]
         }
-        (EraChoice::Auto, _) => {
+        (EraChoice::Auto, _, Era::Legacy) => {
             &[ServerProtocol::Legacy, ServerProtocol::Modern, ServerProtocol::Sse]
         }
     }
+}
+
+/// Handshakes to try, in order. A process that refuses the modern era gets the legacy handshake at once.
+fn attempts(server: &Server) -> VecDeque<HandshakeAttempt> {
+    let mut protocols: VecDeque<_> =
+        protocols(server).iter().copied().filter(|protocol| fits(server, *protocol)).collect();
+    let both = server.is_process() && protocols.len() > 1;
+    let mut attempts = VecDeque::new();
+    if both && protocols.front() == Some(&ServerProtocol::Modern) {
+        protocols.pop_front();
+        attempts.push_back(HandshakeAttempt::ModernOrLegacy);
+    }
+    attempts.extend(protocols.into_iter().map(HandshakeAttempt::Only));
+    attempts
 }
 
 /// Whether the server is ever used in this way.
