@@ -29,8 +29,8 @@ use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
     AttachmentSink, Budget, BudgetUsage, ClientInfo, Isolation, Limits, Link, LinkKey,
-    LinkOpenError, LinkOwner, LossReason, Profile, Recycle, RecycleFilter, Server, ServerProtocol,
-    SessionDirs, UnremovedPaths,
+    LinkOpenError, LinkOwner, LossReason, Profile, Recycle, RecycleFilter, Server, SessionDirs,
+    UnremovedPaths,
     open::opener::{OpenRequest, Opener},
     pool::{
         pool_entry::{EndingLink, PoolEntry},
@@ -178,19 +178,8 @@ impl Links {
         self.while_live(server, link_owner, self.0.profiles.get_for(asker, client_info)).await
     }
 
-    /// Returns the transport and era of a server. A profile that was learned for one client is used for all.
-    ///
-    /// # Errors
-    /// If no profile is known and the server cannot be probed.
-    pub async fn protocol(
-        &self,
-        server: &Server,
-        link_owner: &LinkOwner,
-    ) -> Result<ServerProtocol, Arc<LinkOpenError>> {
-        Ok(self.spoken(server, link_owner).await?.protocol())
-    }
-
-    /// Returns the isolation of links to a server, by its profile.
+    /// Returns the isolation of links to a server, by its profile. A profile that was learned for one client is used
+    /// for all.
     ///
     /// # Errors
     /// If no profile is known and the server cannot be probed.
