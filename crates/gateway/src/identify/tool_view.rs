@@ -94,7 +94,7 @@ impl AppState {
     /// Returns the tool view of all servers together. Session tools need no prefix there, because every tool name
     /// begins with its server. The name of the session argument may differ from server to server.
     async fn tool_view_of_all(self: &Arc<Self>, context: &RequestContext<'_>) -> Arc<ToolView> {
-        let roster = Roster::call(self, context.caller()).await;
+        let roster = Roster::call(self, &context.caller()).await;
         let kept = |name: &str, profile: &Profile| {
             let server = self.servers.get(name);
             server.is_some_and(|it| profile.isolation(it) != Isolation::Shared)

@@ -56,7 +56,7 @@ pub(crate) struct Caller<'a> {
 impl Roster {
     /// Queries all servers concurrently for their profiles, as far as these are not known. It starts no child for the
     /// session, and does not wait for a server that does not answer.
-    pub(crate) async fn call(app: &Arc<AppState>, caller: Caller<'_>) -> Self {
+    pub(crate) async fn call(app: &Arc<AppState>, caller: &Caller<'_>) -> Self {
         let asked = app.servers.values().map(|server| {
             let caller = caller.clone();
             async move { (server.name().to_owned(), ask(app, caller, server).await) }

@@ -102,7 +102,7 @@ pub(crate) async fn discover_or_initialize(
     let params = format!(r#"{{"{}":{{{}}}}}"#, meta::META, meta.join(","));
     let mut discovered = Box::pin(async {
         let answer = first_call(core, "server/discover", &params, limit).await;
-        discovered(core, answer.map_err(HandshakeError::Failed)?)
+        discovered(core, &answer.map_err(HandshakeError::Failed)?)
     });
     let mut first = tokio::time::timeout(DISCOVER_ALONE, &mut discovered).await.ok();
     if let Some(Ok(result)) = first {
@@ -143,13 +143,13 @@ pub(crate) async fn discover(
         // safe, and it often succeeds.
         answer = discover_once(core, limit).await?;
     }
-    discovered(core, answer)
+    discovered(core, &answer)
 }
 
 /// Reads the result of `server/discover`.
-fn discovered(core: &Core, answer: Answer) -> Result<InitializeResult, HandshakeError> {
+fn discovered(core: &Core, answer: &Answer) -> Result<InitializeResult, HandshakeError> {
     let Some(result) = answer.result() else {
-        return Err(HandshakeError::OtherEra(refused(core, &answer)));
+        return Err(HandshakeError::OtherEra(refused(core, answer)));
     };
     let supported = versions(result);
     if !supported.contains(&Version::LATEST) {

@@ -64,7 +64,7 @@ impl Listing<'_> {
     /// Returns the requested page.
     pub(super) async fn page(&self) -> Result<ListPage, Refusal> {
         let cursor = self.cursor()?;
-        let roster = Roster::call(self.context.app, self.context.caller()).await;
+        let roster = Roster::call(self.context.app, &self.context.caller()).await;
         let parts = roster.present.iter().filter_map(|present| {
             let inner = match &cursor {
                 Some(cursor) if present.name < cursor.server => return None,

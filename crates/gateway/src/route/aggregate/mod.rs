@@ -97,7 +97,7 @@ pub(crate) async fn merged_initialize_result(
     version: &Version,
 ) -> String {
     let caller = Caller { owner: &place.owner, era: Era::Legacy, place: Some(place.clone()) };
-    let roster = Roster::call(app, caller).await;
+    let roster = Roster::call(app, &caller).await;
     initialize::result(version, &roster, &app.aggregate.names)
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
     let answered = match (context.request_ref().method, context.era) {
         ("server/discover", Era::Modern) => {
             let roster =
-                Roster::call(context.app, Caller { place: None, ..context.caller() }).await;
+                Roster::call(context.app, &Caller { place: None, ..context.caller() }).await;
             Ok(discover::of_all(&roster, &context.app.aggregate.names))
         }
         ("logging/setLevel", Era::Legacy) => set_log_level(context).await,

@@ -182,7 +182,7 @@ impl<'a> Route<'a> {
     /// one that has resources.
     async fn owner(&self, uri: &str) -> Result<&'a Server, Refusal> {
         let app: &'a AppState = self.context.app;
-        let mut roster = Roster::call(self.context.app, self.context.caller()).await;
+        let mut roster = Roster::call(self.context.app, &self.context.caller()).await;
         roster
             .present
             .retain(|present| present.profile.initialize_result().has(RESOURCES.capability));

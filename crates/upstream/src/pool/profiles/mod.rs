@@ -399,7 +399,7 @@ impl LearnTask {
         };
         let mut profile = Profile::new(protocol, link.initialize_result().clone());
         profile.learn_lists(&link).await;
-        end(link).await;
+        end(&link).await;
         if protocol == ServerProtocol::Modern && self.plain.is_some() {
             profile.set_dual(self.is_dual(&profile).await);
         }
@@ -419,7 +419,7 @@ impl LearnTask {
         let legacy = HandshakeAttempt::Only(ServerProtocol::Legacy);
         match self.opener.discover(plan, legacy, permit, limit).await {
             Ok(link) => {
-                end(link).await;
+                end(&link).await;
                 true
             }
             Err(HandshakeError::OtherEra(_)) => false,
@@ -436,7 +436,7 @@ impl LearnTask {
 }
 
 /// Ends a temporary link for good, with its session on the server.
-async fn end(link: Link) {
+async fn end(link: &Link) {
     link.close(LossReason::Ended);
     link.gone().await;
 }
