@@ -326,15 +326,8 @@ impl Server {
             Recipe::Http(recipe) => Recipe::Http(provided(recipe)),
             Recipe::Sse(recipe) => Recipe::Sse(provided(recipe)),
         };
-        Self(Arc::new(Inner {
-            name: self.0.name.clone(),
-            recipe: Arc::new(recipe),
-            options: self.0.options,
-            variables: self.0.variables.clone(),
-            configuration: OnceLock::new(),
-            redactor: OnceLock::new(),
-            last_initialize_result: Mutex::default(),
-        }))
+        let (options, variables) = (self.0.options, self.0.variables.clone());
+        Self(Arc::new(Inner::new(self.name(), Arc::new(recipe), options, variables)))
     }
 
     /// Name in the configuration.
