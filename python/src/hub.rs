@@ -1,6 +1,7 @@
 //! Hub, for Python.
 
 use std::{
+    collections::HashMap,
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -48,6 +49,7 @@ struct Settings {
     processes: Option<usize>,
     links: Option<usize>,
     capacity_timeout: Option<f64>,
+    warm: Option<HashMap<String, usize>>,
     handlers: Vec<String>,
     headers: bool,
     gateway: Option<(String, Option<String>)>,
@@ -73,6 +75,9 @@ impl Settings {
             let idle = self.idle.map(seconds).transpose()?.or(usual.idle);
             let absolute = self.lifetime.map(seconds).transpose()?.or(usual.absolute);
             builder = builder.expiry(Expiry { idle, absolute });
+        }
+        for (server, count) in self.warm.iter().flatten() {
+            builder = builder.warm(server, *count);
         }
         let mut limits = Limits::default();
         limits.processes = self.processes.unwrap_or(limits.processes);

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import Kit, count
+from conftest import Kit, count, wait_until
 
 import stayput
 from stayput import sync
@@ -65,6 +65,7 @@ def test_wrong_entry_is_refused(kit: Kit) -> None:
             ({"args": []}, "command"),
             ({"command": "x", "stayput": {"isolatoin": "shared"}}, "isolation"),
             ({"command": object()}, "no JSON"),
+            ({"url": "http://127.0.0.1:9/mcp", "stayput": {"warm": 1}}, "reached by a URL; remove `warm`"),
         ]
         for wrong, words in wrongs:
             with pytest.raises(stayput.ConfigError, match=words):
@@ -74,7 +75,24 @@ def test_wrong_entry_is_refused(kit: Kit) -> None:
         with pytest.raises(stayput.InvalidInputError, match="disabled"):
             hub.add_server("more", {**kit.entry(), "disabled": True})
         assert hub.server_names == ["counter"]
-        idle = {"url": "http://127.0.0.1:9/mcp", "stayput": {"warm": 1}}
+        idle = {"url": "http://127.0.0.1:9/mcp", "stayput": {"delete_on_end": False}}
         assert hub.add_server("more", idle) == [], "which is no warning"
     with pytest.raises(stayput.HubClosedError):
         hub.add_server("more", kit.entry())
+
+
+def test_spares_serve_one_session_each(kit: Kit) -> None:
+    """`warm` starts processes before a session needs them, and replaces those that are taken."""
+    with sync.Hub.from_config(kit.config(), warm={"counter": 2}) as hub:
+        used = set[int]()
+        for sessions in range(3):
+            wait_until(lambda count=2 + sessions: len(kit.processes()) == count, "there are not two spares")
+            waiting = set(kit.processes())
+            with hub.session(f"chat-{sessions}") as chat:
+                pid = int(chat.call("counter", "pid").text)
+            assert pid in waiting - used
+            used.add(pid)
+    with pytest.raises(stayput.InvalidInput, match="no such server"):
+        sync.Hub.from_config(kit.config(), warm={"other": 1})
+    with pytest.raises(stayput.ConfigError, match="reached by a URL; remove `warm`"):
+        sync.Hub.from_config({"mcpServers": {"web": {"url": "http://127.0.0.1:9/mcp"}}}, warm={"web": 1})

@@ -36,6 +36,8 @@ mod real_servers;
 mod runs;
 #[path = "agent/sessions.rs"]
 mod sessions;
+#[path = "agent/spares.rs"]
+mod spares;
 #[path = "agent/state_loss.rs"]
 mod state_loss;
 #[cfg(feature = "stores")]

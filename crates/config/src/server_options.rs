@@ -48,6 +48,8 @@ pub(crate) struct ServerOptions {
     /// Keys that have no effect on a server with a URL, and on a process.
     pub(crate) only_process: Vec<&'static str>,
     pub(crate) only_url: Vec<&'static str>,
+    /// Whether `warm` is given, even if it asks for no process.
+    pub(crate) has_warm: bool,
 }
 
 const ISOLATIONS: [(&str, Isolation); 3] = [
@@ -91,6 +93,7 @@ impl ServerOptions {
             claims: object.read("for", ClaimFilter::read)?.unwrap_or_default(),
             only_process: present(&["inherit", "grace"]),
             only_url: present(&["delete_on_end", "ca_file"]),
+            has_warm: object.get("warm").is_some(),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stayput_upstream::{Server, misspelt};
+use stayput_upstream::{Server, ServerProblem, misspelt};
 
 use crate::{
     claim_filter::ClaimFilter,
@@ -155,6 +155,9 @@ impl Servers {
         };
         let server = Server::with(name, transport, options.upstream)
             .map_err(|error| member.error(Problem::Server(error.problem().clone())))?;
+        if options.has_warm && !server.is_process() {
+            return Err(member.error(Problem::Server(ServerProblem::WarmUrl)));
+        }
         let (ignored, reason) = match server.is_process() {
             true => (options.only_url, "is started as a process"),
             false => (options.only_process, "is reached by a URL"),

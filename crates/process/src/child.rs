@@ -67,6 +67,24 @@ impl Child {
     pub fn memory(&self) -> Option<u64> {
         self.lifecycle.memory()
     }
+
+    /// Returns a meter of the memory, which can be read on another thread.
+    #[must_use]
+    pub fn memory_meter(&self) -> MemoryMeter {
+        MemoryMeter(self.lifecycle.clone())
+    }
+}
+
+/// Meter of the memory of a child, see [`Child::memory`].
+#[derive(Clone, Debug)]
+pub struct MemoryMeter(Arc<Lifecycle>);
+
+impl MemoryMeter {
+    /// Same as [`Child::memory`]: it blocks for a moment.
+    #[must_use]
+    pub fn read(&self) -> Option<u64> {
+        self.0.memory()
+    }
 }
 
 impl Drop for Child {

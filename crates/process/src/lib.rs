@@ -56,7 +56,7 @@ mod warden_process;
 mod watchdog;
 
 pub use self::{
-    child::Child,
+    child::{Child, MemoryMeter},
     error::StartError,
     exit::{EndReport, EndedBy, ExitStatus, Grace},
     pipes::Pipes,

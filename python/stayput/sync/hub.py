@@ -61,6 +61,7 @@ class Hub(CallMethods):
         processes: int | None = None,
         links: int | None = None,
         capacity_timeout: float | None = None,
+        warm: Mapping[str, int] | None = None,
         handlers: Handlers | None = None,
         headers: HeaderCallback | None = None,
     ) -> Hub:
@@ -71,6 +72,8 @@ class Hub(CallMethods):
         needs `folders`. Another process takes over the sessions of a killed one after `lease` seconds;
         `takeover_timeout` is the time to wait for a session that another process has. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
         `processes` and `links` limit their number; at the limit a call waits up to `capacity_timeout` seconds.
+        `warm`, such as `{"browser": 2}`, is the number of processes of a server that are started before a session
+        needs them; it overrides `warm` in the configuration.
         `handlers` answer requests of servers. `headers` returns the headers of each request to an HTTP server, with or
         without `await`; each session has its own links then.
 
@@ -88,6 +91,7 @@ class Hub(CallMethods):
             "processes": processes,
             "links": links,
             "capacity_timeout": capacity_timeout,
+            "warm": dict(warm or {}),
             "gateway": None,
         }
         handlers = handlers or {}
@@ -111,6 +115,7 @@ class Hub(CallMethods):
         []
         """
         names = ["store", "folders", "lease", "takeover_timeout", "idle", "lifetime", "processes", "links", "capacity_timeout"]
+        names.append("warm")
         settings: dict[str, Any] = {**dict.fromkeys(names), "gateway": (url, token)}
         core, callbacks = build_hub(None, settings, handlers or {}, headers)
         return cls(core, handlers or {}, headers=callbacks, shares_sessions=True)

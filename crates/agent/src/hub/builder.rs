@@ -55,6 +55,7 @@ static NEXT_HUB_ID: AtomicU64 = AtomicU64::new(1);
 pub struct Builder {
     servers: Vec<(String, Result<HubServer, Error>)>,
     on_loss: Vec<(String, OnLoss)>,
+    warm: Vec<(String, usize)>,
     #[cfg(feature = "stores")]
     store: Option<String>,
     #[cfg(feature = "stores")]
@@ -133,6 +134,14 @@ impl Builder {
     /// Sets how calls to this server react to a loss of state. By default they fail, and the agent decides.
     pub fn on_loss(mut self, server: &str, on_loss: OnLoss) -> Self {
         self.on_loss.push((server.to_owned(), on_loss));
+        self
+    }
+
+    /// Keeps this many processes of a server ready before a session needs them. Each one serves one session, and is
+    /// then replaced. Defaults to none, or to `warm` in the configuration file. A server behind a URL has no processes,
+    /// so that [`Builder::build`] fails.
+    pub fn warm(mut self, server: &str, count: usize) -> Self {
+        self.warm.push((server.to_owned(), count));
         self
     }
 
@@ -249,11 +258,13 @@ impl Builder {
             thread,
         });
         spawn_maintenance(&inner);
+        inner.servers.all().iter().for_each(|entry| inner.links.warm(&entry.server));
         Ok(Hub { inner, agent: Agent::none() })
     }
 
     fn servers(&mut self, headers: Option<&Arc<HeaderTable>>) -> Result<Servers, Error> {
         let (servers, mut on_loss) = (Servers::default(), std::mem::take(&mut self.on_loss));
+        let mut warm = std::mem::take(&mut self.warm);
         for (name, entry) in std::mem::take(&mut self.servers) {
             let mut entry = entry?;
             if let Some(headers) = headers {
@@ -262,13 +273,17 @@ impl Builder {
             for (_, chosen) in on_loss.extract_if(.., |(other, _)| *other == name) {
                 entry.on_loss = chosen;
             }
+            for (_, count) in warm.extract_if(.., |(other, _)| *other == name) {
+                entry.server = entry.server.warmed(count)?;
+            }
             if servers.insert(&Agent::none(), &name, entry).is_some() {
                 return Err(Error::InvalidInput(format!("there are two servers `{name}`")));
             }
         }
-        match on_loss.first() {
-            Some((server, _)) => Err(Error::InvalidInput(format!(
-                "`on_loss` is set for `{server}`, but there is no such server"
+        let unknown = on_loss.first().map(|(server, _)| ("on_loss", server));
+        match unknown.or_else(|| warm.first().map(|(server, _)| ("warm", server))) {
+            Some((key, server)) => Err(Error::InvalidInput(format!(
+                "`{key}` is set for `{server}`, but there is no such server"
             ))),
             None => Ok(servers),
         }

@@ -83,6 +83,11 @@ impl Servers {
         self.read().values().any(|servers| servers.contains_key(name))
     }
 
+    /// Returns the servers of all agents.
+    pub(crate) fn all(&self) -> Vec<Arc<HubServer>> {
+        self.read().values().flat_map(|servers| servers.values().cloned()).collect()
+    }
+
     fn names(&self, agent: &Agent) -> Vec<String> {
         let all = self.read();
         let names = |agent: &Agent| all.get(agent).into_iter().flat_map(BTreeMap::keys).cloned();
@@ -105,7 +110,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
 
 impl Hub {
     /// Adds a server, or replaces the one of this name. The links of a replaced server are closed, and the sessions
-    /// that used it get a [`StateLost`](crate::StateLost).
+    /// that used it get a [`StateLost`](crate::StateLost). `options.warm` processes are started at once.
     ///
     /// # Errors
     /// If its configuration is wrong.
@@ -164,10 +169,11 @@ impl Hub {
         let changed =
             |replaced: Arc<HubServer>| replaced.server.configuration() != server.configuration();
         if replaced.is_some_and(changed) {
-            let links = self.inner.links.clone();
+            let (links, server) = (self.inner.links.clone(), server.clone());
             let closing = async move { links.reconfigure(server.name(), Some(&server)).await };
             self.inner.thread.in_runtime(closing).await;
         }
+        self.inner.links.warm(&server);
     }
 
     /// Sets how calls to a server react to a loss of state. By default they fail, and the agent decides.

@@ -10,7 +10,7 @@ use stayput_upstream::LinkReport;
 use super::{
     Answer, Refusal, json,
     query::{Query, bad},
-    view::{LinkView, SessionView, State},
+    view::{LinkView, SessionView, SpareView, State},
 };
 use crate::{observe::session_stats::SessionStats, reply, state::AppState};
 
@@ -28,6 +28,8 @@ const MIN_PREFIX: usize = 4;
 #[derive(Serialize)]
 struct Page {
     sessions: Vec<SessionView>,
+    /// Processes without a session. Only on the first page, and only without a filter for owner or state.
+    spares: Vec<SpareView>,
     /// Cursor of the next page. `None` after the last one.
     next: Option<String>,
 }
@@ -108,8 +110,21 @@ pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
     };
     let cursor = query.get("cursor").map(|text| text.parse::<SessionId>());
     let cursor = cursor.transpose().map_err(|_| bad("`cursor` is what `next` said"))?;
-    let sessions = page(app, &wanted, cursor, limit).await?;
-    Ok(json(&sessions))
+    let mut page = page(app, &wanted, cursor, limit).await?;
+    if cursor.is_none() && wanted.owner.is_none() && wanted.state.is_none() {
+        page.spares = spares(app, &wanted).await;
+    }
+    Ok(json(&page))
+}
+
+/// Returns the processes that no session uses yet.
+async fn spares(app: &AppState, wanted: &SessionFilter<'_>) -> Vec<SpareView> {
+    let mut reports = app.links.spares();
+    reports.retain(|spare| wanted.server.is_none_or(|server| *spare.server == *server));
+    reports.sort_by(|one, other| (&one.server, one.pid).cmp(&(&other.server, other.pid)));
+    let measured = wanted.measured;
+    let measure = move || reports.iter().map(|report| SpareView::new(report, measured)).collect();
+    tokio::task::spawn_blocking(measure).await.unwrap_or_default()
 }
 
 async fn page(
@@ -127,7 +142,7 @@ async fn page(
             if found.len() == limit {
                 let next = after.map(|id| id.to_string());
                 let sessions = add_memory(found, wanted.measured).await;
-                return Ok(Page { sessions, next });
+                return Ok(Page { sessions, spares: Vec::new(), next });
             }
             after = Some(record.id);
             if !wanted.has_owner(&record.owner) {
@@ -141,7 +156,7 @@ async fn page(
         }
         if last {
             let sessions = add_memory(found, wanted.measured).await;
-            return Ok(Page { sessions, next: None });
+            return Ok(Page { sessions, spares: Vec::new(), next: None });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stayput_core::{Clock as _, EndReason, Record, Session, SystemClock, Timestamp};
-use stayput_upstream::{LinkOpenError, LinkReport, LinkState, Loss, Scope};
+use stayput_upstream::{LinkOpenError, LinkReport, LinkState, Loss, Scope, SpareReport};
 
 use crate::observe::session_stats::{self, SessionStats};
 
@@ -93,6 +93,29 @@ pub(super) struct LinkView {
     /// End of the process's stderr. Only in the view of one session.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr: Option<String>,
+}
+
+/// View of a process that was started before a session needed it.
+#[derive(Debug, Serialize)]
+pub(super) struct SpareView {
+    server: String,
+    pid: Option<u32>,
+    /// Memory of the process and its descendants.
+    memory_bytes: Option<u64>,
+    age_seconds: u64,
+}
+
+impl SpareView {
+    /// Creates the view. With `measured` it blocks for a moment.
+    pub(super) fn new(report: &SpareReport, measured: bool) -> Self {
+        let SpareReport { server, pid, age, .. } = report;
+        Self {
+            server: server.to_string(),
+            pid: *pid,
+            memory_bytes: if measured { report.memory() } else { None },
+            age_seconds: age.as_secs(),
+        }
+    }
 }
 
 impl SessionView {

@@ -60,6 +60,11 @@ pub(super) fn close_lost_links(app: &AppState) {
     });
 }
 
+/// Keeps as many spare processes ready as the configuration of each server says.
+pub(super) fn start_spares(app: &AppState) {
+    app.servers.values().for_each(|server| app.links.warm(server));
+}
+
 /// Removes, in the background, processes and private folders that killed processes left behind. Call it before the
 /// first link is opened.
 pub(super) fn sweep_leftovers(app: &AppState) {

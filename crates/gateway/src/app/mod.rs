@@ -277,6 +277,7 @@ impl Gateway {
     /// Serves until `stop` resolves. Then lets calls in flight end within the drain time, and closes everything.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let (app, stopped) = (self.app.clone(), self.stopping.subscribe());
+        maintenance::start_spares(&app);
         let runtime = Handle::current();
         let renew_task = runtime.spawn(maintenance::renew(app.clone()));
         let watch_task = runtime.spawn(store_watch::run(app.clone(), self.file.take()));

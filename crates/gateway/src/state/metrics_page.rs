@@ -38,6 +38,12 @@ impl AppState {
             };
             page.sample(&[("server", name)], number(links.iter().filter(live).count()));
         }
+        page.family("stayput_spares");
+        let spares = self.links.spares();
+        for name in self.servers.keys() {
+            let count = spares.iter().filter(|spare| *spare.server == **name).count();
+            page.sample(&[("server", name)], number(count));
+        }
         page.family("stayput_processes");
         page.sample(&[], number(self.links.used().processes));
     }

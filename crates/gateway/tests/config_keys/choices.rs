@@ -52,7 +52,55 @@ async fn argument(stage: Stage) -> String {
     count["inputSchema"]["properties"]["session_id"].is_object().to_string()
 }
 
+/// Observer: whether one of several sessions gets a process that was there before it.
+async fn started_before(stage: Stage, mark: &str) -> String {
+    let gateway = stage.gateway().await;
+    for _ in 0..20 {
+        let before = processes::with_token(mark);
+        let client = gateway.client("test").await;
+        let pid: u32 = client.text(&gateway, "pid").await.parse().unwrap();
+        if before.contains(&pid) {
+            return "before".to_owned();
+        }
+    }
+    "after".to_owned()
+}
+
+/// Observer: whether the process that waits for a session is replaced by another one.
+async fn replaced(stage: Stage, mark: &str) -> String {
+    let _gateway = stage.gateway().await;
+    let first = loop {
+        if let Some(pid) = processes::with_token(mark).first() {
+            break *pid;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    for _ in 0..150 {
+        if !processes::with_token(mark).contains(&first) {
+            return "replaced".to_owned();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    "kept".to_owned()
+}
+
 keys! {
+    "server.stayput.warm" warm_starts_processes_before_sessions |key| {
+        let mark = mark("key-warm_starts_processes_before_sessions");
+        let seen = async |stage| started_before(stage, &mark).await;
+        key.set(json!(1)).shows(seen, ["before", "after"]).await;
+    }
+    "server.stayput.warm.count" warm_count_starts_processes_before_sessions |key| {
+        let mark = mark("key-warm_count_starts_processes_before_sessions");
+        let seen = async |stage| started_before(stage, &mark).await;
+        key.set(json!(1)).shows(seen, ["before", "after"]).await;
+    }
+    "server.stayput.warm.max_age" warm_max_age_replaces_unused_processes |key| {
+        let mark = mark("key-warm_max_age_replaces_unused_processes");
+        let key = key.on(&json!({ "mcpServers": { "test": { "stayput": { "warm": { "count": 1 } } } } }));
+        let seen = async |stage| replaced(stage, &mark).await;
+        key.set(json!("50ms")).shows(seen, ["replaced", "kept"]).await;
+    }
     "server.stayput.isolation" isolation_decides_who_shares_a_process |key| {
         key.set(json!("shared")).shows(sharing, ["shared", "apart"]).await;
     }

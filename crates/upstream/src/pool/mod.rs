@@ -45,6 +45,7 @@ pub use crate::pool::link_report::LinkReport;
 pub use crate::pool::link_state::LinkState;
 pub use crate::pool::pooled_link::{LinkHint, PooledLink};
 pub use retire::Retirement;
+pub use spares::SpareReport;
 pub use sweep::LinkSweepReport;
 
 /// Interval between two measurements of the children's memory. Used only if a memory limit is set.
@@ -270,7 +271,8 @@ impl Links {
         }
     }
 
-    /// Keeps spare processes of this server running, as its options say. Nothing is sent to them.
+    /// Keeps as many spare processes of this server ready as its options say, and replaces each one that a session
+    /// takes. Nothing is sent to them before.
     pub fn warm(&self, server: &Server) {
         if !self.is_closed() {
             self.0.spares.want(self, server);
@@ -368,10 +370,10 @@ impl Links {
         status.collect()
     }
 
-    /// Number of spare processes that are ready.
+    /// Lists the spare processes that are ready.
     #[must_use]
-    pub fn spares(&self) -> usize {
-        self.0.spares.ready()
+    pub fn spares(&self) -> Vec<SpareReport> {
+        self.0.spares.report()
     }
 
     /// Current use of the budget.
@@ -422,7 +424,11 @@ impl Links {
     async fn measure(&self) {
         let links: Vec<Link> =
             self.0.table.all().iter().filter_map(|entry| Some(entry.live()?.0)).collect();
-        let measure = move || links.iter().filter_map(Link::memory).collect::<Vec<u64>>();
+        let spares = self.spares();
+        let measure = move || {
+            let links = links.iter().filter_map(Link::memory);
+            links.chain(spares.iter().filter_map(SpareReport::memory)).collect::<Vec<u64>>()
+        };
         let Ok(used) = tokio::task::spawn_blocking(measure).await else { return };
         self.0.opener.budget.set_memory(used.iter().sum(), used.len());
     }

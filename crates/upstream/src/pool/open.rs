@@ -221,6 +221,8 @@ impl OpenAttempt {
         }
         let opener = &self.links.0.opener;
         let scope = self.entry.key.scope();
+        // Before the values are filled in: the directory of the spare becomes that of the session.
+        let spare = self.spare().await;
         let expansion = opener.expansion(&self.server, scope, Some(&self.completion)).await?;
         let identity = self.server.identity(&expansion);
         let beginning = self.beginning(identity).await?;
@@ -228,7 +230,7 @@ impl OpenAttempt {
         let plan = OpenRequest { server: &self.server, scope, client_info: &client_info };
         let (link, protocol) = match &beginning.resume {
             Some(kept) => (opener.resume(plan, self.permit().await?, kept).await?, kept.protocol),
-            None => self.begin(plan, &expansion).await?,
+            None => self.begin(plan, &expansion, spare).await?,
         };
         let attachment = Attachment::of(&link, (beginning.generation, protocol), identity);
         if let Some(sink) = &self.options.sink {
@@ -266,9 +268,10 @@ impl OpenAttempt {
         &self,
         plan: OpenRequest<'_>,
         expansion: &Expansion,
+        mut spare: Option<StartedChild>,
     ) -> Result<(Link, ServerProtocol), Arc<LinkOpenError>> {
         if let Some(profile) = self.unasked(expansion) {
-            match self.open_as(plan, &profile).await {
+            match self.open_as(plan, &profile, spare.take()).await {
                 // The server refused the plain legacy handshake. It may still be a legacy server with another
                 // transport: probe it.
                 Err(LinkOpenError::Http { delivery: Delivery::Refused, .. })
@@ -278,16 +281,17 @@ impl OpenAttempt {
         }
         let asker = ProfileRequest { links: &self.links, server: &self.server, scope: plan.scope };
         let profile = self.links.0.profiles.spoken(asker).await?;
-        Ok(self.open_as(plan, &profile).await?)
+        Ok(self.open_as(plan, &profile, spare).await?)
     }
 
     async fn open_as(
         &self,
         plan: OpenRequest<'_>,
         profile: &Profile,
+        spare: Option<StartedChild>,
     ) -> Result<(Link, ServerProtocol), LinkOpenError> {
         let opener = &self.links.0.opener;
-        let link = match self.spare() {
+        let link = match spare {
             None => {
                 opener.open(plan, profile, LinkResource::LinkPermit(self.permit().await?)).await?
             }
@@ -314,12 +318,33 @@ impl OpenAttempt {
         known.is_none().then(|| Profile::unasked(ServerProtocol::Legacy))
     }
 
-    /// Takes a spare process with its budget permit, if there is one.
-    fn spare(&self) -> Option<StartedChild> {
-        let scope = self.entry.key.scope();
-        let mut spare = self.links.0.spares.take(&self.links, &self.server, scope)?;
-        spare.permit_mut()?.follow(self.completion.clone());
-        Some(spare)
+    /// Takes a spare process with its budget permit, if there is one. Its directory becomes that of the session, which
+    /// must have nothing in its own.
+    async fn spare(&self) -> Option<StartedChild> {
+        let (scope, spares) = (self.entry.key.scope(), &self.links.0.spares);
+        if self.server.options().warm.count == 0 {
+            return None;
+        }
+        if !self.server.uses_session_dir() {
+            let mut spare = spares.take(&self.links, &self.server, scope)?;
+            spare.permit_mut()?.follow(self.completion.clone());
+            return Some(spare);
+        }
+        let (folders, server) = (self.links.0.opener.folders.clone(), self.server.clone());
+        let (links, scope) = (self.links.clone(), scope.clone());
+        let completion = self.completion.clone();
+        // If the attempt is aborted, whoever waits for its end also waits for the adoption.
+        let adopting = tokio::task::spawn_blocking(move || {
+            if !folders.can_adopt(&scope, server.name()) {
+                return None;
+            }
+            let mut spare = links.0.spares.take(&links, &server, &scope)?;
+            spare.permit_mut()?.follow(completion.clone());
+            let adopted = spare.take_dir()?.adopt(&scope);
+            drop(completion);
+            adopted.ok().map(|()| spare)
+        });
+        adopting.await.ok().flatten()
     }
 
     /// Waits for a budget permit.

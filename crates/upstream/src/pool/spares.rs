@@ -11,25 +11,31 @@ use std::{
 
 use tokio::time::Instant;
 
+use stayput_process::MemoryMeter;
+
 use super::Links;
 use crate::{
-    Cost, Identity, RecycleFilter, ResolvedTransport, Scope, Server,
+    Cost, Expansion, Identity, LinkOpenError, RecycleFilter, ResolvedTransport, Scope, Server,
     budget::link_permit::LinkPermit,
     open::started_child::StartedChild,
+    session_dirs::SpareDir,
     util::{
         flag::{CompletionGuard, Flag},
         lock::lock,
     },
 };
 
-/// Spare processes of servers, by configuration.
+/// Name and configuration of a server with spares.
+type SpareKey = (Arc<str>, Identity);
+
+/// Spare processes of servers, by name and configuration.
 ///
 /// Nothing is sent to a spare before it is taken. A spare is taken once, for one link. Servers whose command
 /// or environment depends on session or owner have none, because a spare is started before its session is
-/// known.
+/// known; only a session directory can be made in advance.
 #[derive(Debug)]
 pub(super) struct Spares {
-    stocks: Mutex<HashMap<Identity, SpareSet>>,
+    stocks: Mutex<HashMap<SpareKey, SpareSet>>,
     /// Guard of which every spare holds a clone. `None` after [`Spares::close`].
     completion: Mutex<Option<CompletionGuard>>,
     gone: Arc<Flag>,
@@ -80,10 +86,44 @@ impl Spare {
     }
 }
 
+/// Report about a process that was started before a session needed it.
+#[derive(Clone, Debug)]
+pub struct SpareReport {
+    /// Name of the server.
+    pub server: Arc<str>,
+    /// Pid of the process.
+    pub pid: Option<u32>,
+    /// Time since its start.
+    pub age: Duration,
+    meter: Option<MemoryMeter>,
+}
+
+impl SpareReport {
+    /// Memory of the process and its descendants, in bytes. Blocks: it reads many small files.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        self.meter.as_ref()?.read()
+    }
+}
+
 impl SpareSet {
+    fn new(server: &Server) -> Self {
+        Self {
+            server: server.clone(),
+            ready: Vec::new(),
+            coming: Arc::default(),
+            arrivals: Vec::new(),
+        }
+    }
+
+    /// Number of spares that the options of the server ask for.
+    fn wanted(&self) -> usize {
+        self.server.options().warm.count
+    }
+
     fn missing(&self) -> usize {
         let coming = Arc::strong_count(&self.coming) - 1;
-        self.server.options().warm.count.saturating_sub(self.ready.len() + coming)
+        self.wanted().saturating_sub(self.ready.len() + coming)
     }
 
     /// Removes spares that are dead or too old.
@@ -112,19 +152,24 @@ impl Default for Spares {
 }
 
 impl Spares {
-    /// Keeps spares of this server from now on.
+    /// Keeps as many spares of this server as its options say, from now on.
     pub(super) fn want(&self, links: &Links, server: &Server) {
-        let depends = server.depends_on_session() || server.depends_on_owner();
-        if !server.is_process() || depends || server.options().warm.count == 0 {
-            return;
-        }
-        lock(&self.stocks).entry(server.configuration()).or_insert_with(|| SpareSet {
-            server: server.clone(),
-            ready: Vec::new(),
-            coming: Arc::default(),
-            arrivals: Vec::new(),
-        });
-        self.refill(links, server.configuration());
+        let key = key_of(server);
+        // Ended after the lock is released.
+        let _surplus: Vec<Spare> = {
+            let mut stocks = lock(&self.stocks);
+            if server.options().warm.count == 0 {
+                let stopped = stocks.remove(&key);
+                drop(stocks);
+                drop(stopped);
+                return;
+            }
+            let stock = stocks.entry(key.clone()).or_insert_with(|| SpareSet::new(server));
+            stock.server = server.clone();
+            let count = stock.wanted().min(stock.ready.len());
+            stock.ready.drain(count..).collect()
+        };
+        self.refill(links, &key);
         if !self.tended.swap(true, Ordering::Relaxed) {
             let closed = links.0.closed.clone();
             links.0.opener.runtime.spawn(maintain(Arc::downgrade(&links.0), closed));
@@ -140,51 +185,60 @@ impl Spares {
     ) -> Option<StartedChild> {
         let (taken, stale) = {
             let mut stocks = lock(&self.stocks);
-            let stock = stocks.get_mut(&server.configuration())?;
+            let stock = stocks.get_mut(&key_of(server))?;
             let stale = stock.take_stale();
             (stock.take_for(scope), stale)
         };
         drop(stale);
-        self.refill(links, server.configuration());
+        self.refill(links, &key_of(server));
         taken
     }
 
     /// Replaces spares that died or became too old. Returns the time until the next check.
     fn maintain(&self, links: &Links) -> Duration {
         let mut again = MAX_CHECK_INTERVAL;
-        let (all, stale): (Vec<Identity>, Vec<_>) = {
+        let (all, stale): (Vec<SpareKey>, Vec<_>) = {
             let mut stocks = lock(&self.stocks);
-            let tended = stocks.iter_mut().map(|(identity, stock)| {
+            let tended = stocks.iter_mut().map(|(key, stock)| {
                 again = again.min(stock.server.options().warm.max_age / 4);
-                (*identity, stock.take_stale())
+                (key.clone(), stock.take_stale())
             });
             tended.unzip()
         };
         drop(stale);
-        all.into_iter().for_each(|identity| self.refill(links, identity));
+        all.iter().for_each(|key| self.refill(links, key));
         again.max(MIN_CHECK_INTERVAL)
     }
 
     /// Starts the missing spares, each in the background.
-    fn refill(&self, links: &Links, identity: Identity) {
+    fn refill(&self, links: &Links, key: &SpareKey) {
         let Some(completion) = lock(&self.completion).clone() else { return };
         let coming: Vec<_> = {
             let stocks = lock(&self.stocks);
-            let Some(stock) = stocks.get(&identity) else { return };
+            let Some(stock) = stocks.get(key) else { return };
             (0..stock.missing()).map(|_| stock.coming.clone()).collect()
         };
         for coming in coming {
             let (links, completion) = (Arc::downgrade(&links.0), completion.clone());
-            let task = SpareStart { links, identity, coming, completion };
+            let task = SpareStart { links, key: key.clone(), coming, completion };
             if let Some(inner) = task.links.upgrade() {
                 inner.opener.runtime.spawn(task.run());
             }
         }
     }
 
-    /// Number of spares that are ready.
-    pub(super) fn ready(&self) -> usize {
-        lock(&self.stocks).values().map(|stock| stock.ready.len()).sum()
+    /// Reports the spares that are ready.
+    pub(super) fn report(&self) -> Vec<SpareReport> {
+        let stocks = lock(&self.stocks);
+        let all = stocks.values().flat_map(|stock| stock.ready.iter().map(move |it| (stock, it)));
+        let all = all.filter(|(_, spare)| spare.started.is_alive());
+        let report = |(stock, spare): (&SpareSet, &Spare)| SpareReport {
+            server: stock.server.shared_name(),
+            pid: spare.started.pid(),
+            age: spare.born.elapsed(),
+            meter: spare.started.memory_meter(),
+        };
+        all.map(report).collect()
     }
 
     /// Gives up one spare to free its permit for a link. A spare that is still starting counts too: it has no
@@ -204,8 +258,8 @@ impl Spares {
 
     /// Drops the spares of earlier configurations of a server.
     pub(super) fn drop_all(&self, name: &str, keep: Option<Identity>) {
-        let other = |identity: &Identity, stock: &mut SpareSet| {
-            stock.server.name() == name && Some(*identity) != keep
+        let other = |(server, identity): &SpareKey, _: &mut SpareSet| {
+            **server == *name && Some(*identity) != keep
         };
         let old: Vec<_> = lock(&self.stocks).extract_if(other).collect();
         drop(old);
@@ -234,10 +288,14 @@ async fn maintain(links: Weak<super::Inner>, closed: Arc<Flag>) {
     }
 }
 
+fn key_of(server: &Server) -> SpareKey {
+    (server.shared_name(), server.configuration())
+}
+
 /// Task that starts one spare.
 struct SpareStart {
     links: Weak<super::Inner>,
-    identity: Identity,
+    key: SpareKey,
     coming: Arc<()>,
     completion: CompletionGuard,
 }
@@ -248,15 +306,22 @@ impl SpareStart {
         let Some(arrival) = self.arrive(&inner) else { return };
         drop(inner);
         let started = self.start(&arrival).await;
-        let Self { links, identity, coming, .. } = self;
+        let Self { links, key, coming, .. } = self;
         let Some(inner) = links.upgrade() else { return };
+        if let Err(error) = &started
+            && error.is_of_server()
+            && !inner.closed.is_raised()
+        {
+            tracing::warn!(server = &*key.0, error = error.brief(), "spare process not started");
+        }
         // Skip a stock of the same configuration that was created meanwhile: it starts its own spares.
-        if let Some(stock) = lock(&inner.spares.stocks).get_mut(&identity)
+        if let Some(stock) = lock(&inner.spares.stocks).get_mut(&key)
             && Arc::ptr_eq(&stock.coming, &coming)
         {
             stock.arrivals.retain(|other| !Arc::ptr_eq(other, &arrival));
-            let wanted = !arrival.unwanted.load(Ordering::Relaxed);
-            if let Some(started) = started.filter(|_| wanted) {
+            let wanted =
+                !arrival.unwanted.load(Ordering::Relaxed) && stock.ready.len() < stock.wanted();
+            if let Some(started) = started.ok().filter(|_| wanted) {
                 stock.ready.push(Spare { started, born: Instant::now() });
             }
             // Under the same lock as the push, so that the spare is never counted twice.
@@ -272,7 +337,7 @@ impl SpareStart {
         let permit = Mutex::new(Some(LinkPermit::new(permit, self.completion.clone())));
         let arrival = Arc::new(StartingSpare { permit, unwanted: AtomicBool::new(false) });
         let mut stocks = lock(&inner.spares.stocks);
-        let stock = stocks.get_mut(&self.identity)?;
+        let stock = stocks.get_mut(&self.key)?;
         if !Arc::ptr_eq(&stock.coming, &self.coming) {
             return None;
         }
@@ -280,12 +345,36 @@ impl SpareStart {
         Some(arrival)
     }
 
-    async fn start(&self, arrival: &Arc<StartingSpare>) -> Option<StartedChild> {
-        let inner = self.links.upgrade()?;
-        let server = lock(&inner.spares.stocks).get(&self.identity)?.server.clone();
-        let expansion = inner.opener.folders.expansion(&server, &Scope::Shared).await.ok()?;
-        let Ok(ResolvedTransport::Stdio(launch)) = server.resolve(&expansion) else { return None };
+    async fn start(&self, arrival: &Arc<StartingSpare>) -> Result<StartedChild, LinkOpenError> {
+        let closed = || LinkOpenError::Ended { server: self.key.0.to_string() };
+        let inner = self.links.upgrade().ok_or_else(closed)?;
+        let server = lock(&inner.spares.stocks).get(&self.key).map(|stock| stock.server.clone());
+        let server = server.ok_or_else(closed)?;
+        let dir = spare_dir(&inner, &server).await?;
+        let mut expansion = Expansion::of(&Scope::Shared);
+        if let Some(dir) = &dir {
+            expansion = expansion.with_session_dir(dir.path().to_owned());
+        }
+        let ResolvedTransport::Stdio(launch) = server.resolve(&expansion)? else {
+            return Err(closed());
+        };
         let arrival = arrival.clone();
-        inner.opener.start(&server, &launch, move || lock(&arrival.permit).take()).await.ok()
+        let started =
+            inner.opener.start(&server, &launch, move || lock(&arrival.permit).take()).await?;
+        Ok(started.with_dir(dir))
     }
+}
+
+/// Creates the directory of a spare, if its server uses one.
+async fn spare_dir(
+    inner: &super::Inner,
+    server: &Server,
+) -> Result<Option<SpareDir>, LinkOpenError> {
+    if !server.uses_session_dir() {
+        return Ok(None);
+    }
+    let (folders, of) = (inner.opener.folders.clone(), server.clone());
+    let created = tokio::task::spawn_blocking(move || folders.spare_dir(of.name())).await;
+    let ended = |_| LinkOpenError::Ended { server: server.name().to_owned() };
+    Ok(Some(created.map_err(ended)??))
 }

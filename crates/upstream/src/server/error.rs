@@ -103,6 +103,20 @@ pub enum ServerProblem {
         /// Configured isolation.
         isolation: &'static str,
     },
+    /// A server behind a URL has no processes to start in advance.
+    #[error(
+        "`warm` starts processes before they are needed, and this server is reached by a URL; remove `warm`"
+    )]
+    WarmUrl,
+    /// A variable has no value before the session is known.
+    #[error(
+        "`warm` starts a process before its session is known, but it uses ${{{variable}}}; \
+         remove `warm`, or use ${{session.dir}} instead"
+    )]
+    WarmVariable {
+        /// Variable without a value.
+        variable: &'static str,
+    },
     /// The URL is invalid.
     #[error("its URL cannot be used: {problem}; write it as https://host/path")]
     Url {

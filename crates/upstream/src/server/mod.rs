@@ -261,7 +261,25 @@ impl Server {
             let (variable, isolation) = (variable.name(), isolation.as_str());
             return Err(failed(ServerProblem::Isolation { variable, isolation }));
         }
+        if options.warm.count > 0 {
+            check_spares(&recipe, &variables).map_err(failed)?;
+        }
         Ok(Self(Arc::new(Inner::new(name, Arc::new(recipe), options, variables))))
+    }
+
+    /// Returns the same server with this many spare processes.
+    ///
+    /// # Errors
+    /// If the server cannot have spare processes.
+    pub fn warmed(&self, count: usize) -> Result<Self, ServerError> {
+        if count > 0 {
+            check_spares(&self.0.recipe, &self.0.variables)
+                .map_err(|problem| ServerError::new(self.name(), problem))?;
+        }
+        let warm = SpareOptions { count, ..self.0.options.warm };
+        let options = Options { warm, ..self.0.options };
+        let (recipe, variables) = (self.0.recipe.clone(), self.0.variables.clone());
+        Ok(Self(Arc::new(Inner::new(self.name(), recipe, options, variables))))
     }
 
     /// Returns the same server with another name.
@@ -391,8 +409,7 @@ impl Server {
         }
     }
 
-    /// Whether a template uses `${session.…}`, or the headers of its provider differ between sessions. Such a server
-    /// has no spares.
+    /// Whether a template uses `${session.…}`, or the headers of its provider differ between sessions.
     #[must_use]
     pub fn depends_on_session(&self) -> bool {
         self.provider().is_some_and(|provider| provider.varies_by_session())
@@ -514,6 +531,18 @@ impl Server {
             Recipe::Stdio(_) => None,
             Recipe::Http(recipe) | Recipe::Sse(recipe) => recipe.provider.as_ref(),
         }
+    }
+}
+
+/// Checks that a process of the server can be started before its session is known. Only a directory can be made
+/// for a session that does not exist yet.
+fn check_spares(recipe: &Recipe, variables: &[Variable]) -> Result<(), ServerProblem> {
+    if !matches!(recipe, Recipe::Stdio(_)) {
+        return Err(ServerProblem::WarmUrl);
+    }
+    match variables.iter().find(|variable| **variable != Variable::SessionDir) {
+        Some(variable) => Err(ServerProblem::WarmVariable { variable: variable.name() }),
+        None => Ok(()),
     }
 }
 

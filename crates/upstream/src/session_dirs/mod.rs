@@ -1,6 +1,7 @@
 //! Private directories of sessions and owners. A separate process alone does not separate files.
 
 mod remove;
+mod spare_dir;
 mod temporary;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use stayput_core::{Digest, SessionId};
 use crate::server::{Expansion, Server, link_key::Scope, owner_hash};
 
 pub use self::remove::UnremovedPaths;
+pub(crate) use self::spare_dir::SpareDir;
 
 /// Private directories of sessions and owners: `${session.dir}` and `${owner.dir}`.
 ///
@@ -29,6 +31,7 @@ pub use self::remove::UnremovedPaths;
 /// |---|---|---|
 /// | `sessions/ID/SERVER` | a session | at the end of the session |
 /// | `owners/HASH/SERVER` | an owner | by the user |
+/// | `spares/ID/SERVER` | a spare process, then the session that took it | with the spare, or at the end of the session |
 /// | `trash/…` | none | in the background |
 ///
 /// Every directory has mode 0700. A symbolic link or a directory of another user is refused, because another
@@ -81,6 +84,7 @@ pub enum SessionDirError {
 
 const SESSIONS: &str = "sessions";
 const OWNERS: &str = "owners";
+const SPARES: &str = "spares";
 const TRASH: &str = "trash";
 
 impl SessionDirs {
@@ -152,11 +156,15 @@ impl SessionDirs {
     /// If it cannot be created or is not private, or `scope` is not a session.
     pub fn session_dir(&self, scope: &Scope, server: &str) -> Result<PathBuf, SessionDirError> {
         let Scope::Session { session, branch, .. } = scope else { return Err(no_scope(server)) };
-        let name = match branch {
-            0 => folder_name(server),
-            branch => format!("{}~{branch}", folder_name(server)),
-        };
-        self.make(&[SESSIONS, &session.to_string(), &name])
+        if let Some(id) = self.adopted(&self.session_path(*session, *branch, server)) {
+            return self.make(&[SPARES, &id, &folder_name(server)]);
+        }
+        self.make(&[SESSIONS, &session.to_string(), &branch_folder_name(*branch, server)])
+    }
+
+    /// Path of the directory of a session for a server, or of the symbolic link to a directory that it adopted.
+    fn session_path(&self, session: SessionId, branch: u64, server: &str) -> PathBuf {
+        self.sessions().join(session.to_string()).join(branch_folder_name(branch, server))
     }
 
     /// Returns the directory of an owner for a server, and creates it if needed. It is kept when sessions
@@ -175,27 +183,18 @@ impl SessionDirs {
     /// directories and keeps what it writes there. The removal continues if the future is dropped.
     pub async fn remove_session(&self, session: SessionId) -> UnremovedPaths {
         let folder = self.sessions().join(session.to_string());
-        match self.move_to_trash(&folder) {
-            Ok(Some(aside)) => remove::in_background(vec![aside]).await,
-            Ok(None) => UnremovedPaths::default(),
-            Err(problem) => UnremovedPaths::of(folder, problem),
-        }
+        let (aside, kept) = self.all_to_trash(self.adopted_by(&folder).into_iter().chain([folder]));
+        kept.join(remove::in_background(aside).await)
     }
 
     /// Removes the directories of a branch of a session. Returns what could not be removed.
     pub async fn remove_branch(&self, session: SessionId, branch: u64) -> UnremovedPaths {
-        let (mut kept, mut aside) = (UnremovedPaths::default(), Vec::new());
         let end = format!("~{branch}");
-        for path in remove::entries(self.sessions().join(session.to_string())).await {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if !name.ends_with(&end) {
-                continue;
-            }
-            match self.move_to_trash(&path) {
-                Ok(put) => aside.extend(put),
-                Err(problem) => kept.add(path, problem),
-            }
-        }
+        let mut paths = remove::entries(self.sessions().join(session.to_string())).await;
+        paths.retain(|path| path.to_str().is_some_and(|path| path.ends_with(&end)));
+        let adopted = paths.iter().filter_map(|path| self.adopted(path));
+        let adopted: Vec<_> = adopted.map(|id| self.0.root.join(SPARES).join(id)).collect();
+        let (aside, kept) = self.all_to_trash(adopted.into_iter().chain(paths));
         kept.join(remove::in_background(aside).await)
     }
 
@@ -211,14 +210,16 @@ impl SessionDirs {
         F: Future<Output = bool> + Send,
     {
         let (folders, found) = (self.clone(), remove::list(&self.sessions()));
+        let mut spares = remove::list(&self.0.root.join(SPARES));
         async move {
             let mut kept = UnremovedPaths::default();
             let mut aside = remove::entries(folders.0.root.join(TRASH)).await;
             for path in found {
-                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
                 // Not the name of a session: created by another program.
-                let Ok(session) = name.parse::<SessionId>() else { continue };
+                let Some(session) = session_of(&path) else { continue };
                 if is_live(session).await {
+                    let adopted = folders.adopted_by(&path);
+                    spares.retain(|spare| !adopted.contains(spare));
                     continue;
                 }
                 match folders.move_to_trash(&path) {
@@ -226,6 +227,10 @@ impl SessionDirs {
                     Err(problem) => kept.add(path, problem),
                 }
             }
+            spares.retain(|spare| session_of(spare).is_some());
+            let (put, unmoved) = folders.all_to_trash(spares.into_iter());
+            aside.extend(put);
+            kept = kept.join(unmoved);
             if folders.0.temporary.is_some() {
                 let dead = tokio::task::spawn_blocking(temporary::dead_roots);
                 aside.extend(dead.await.unwrap_or_default());
@@ -246,6 +251,18 @@ impl SessionDirs {
         Ok(made)
     }
 
+    /// Moves directories to the trash. Returns their new paths, and what could not be moved.
+    fn all_to_trash(&self, paths: impl Iterator<Item = PathBuf>) -> (Vec<PathBuf>, UnremovedPaths) {
+        let (mut aside, mut kept) = (Vec::new(), UnremovedPaths::default());
+        for path in paths {
+            match self.move_to_trash(&path) {
+                Ok(put) => aside.extend(put),
+                Err(problem) => kept.add(path, problem),
+            }
+        }
+        (aside, kept)
+    }
+
     /// Moves a directory to the trash and returns its new path. `None` if it does not exist.
     fn move_to_trash(&self, from: &Path) -> io::Result<Option<PathBuf>> {
         if !from.is_symlink() && !from.try_exists()? {
@@ -259,6 +276,19 @@ impl SessionDirs {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
             renamed => renamed.map(|()| Some(to)),
         }
+    }
+}
+
+/// Session id that is the name of a directory.
+fn session_of(path: &Path) -> Option<SessionId> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+/// Directory name of a server for a branch of a session.
+fn branch_folder_name(branch: u64, server: &str) -> String {
+    match branch {
+        0 => folder_name(server),
+        branch => format!("{}~{branch}", folder_name(server)),
     }
 }
 

@@ -1,10 +1,16 @@
 //! Spares: processes that are started in advance.
 
-use std::{path::Path, time::Duration};
-
-use stayput_upstream::{
-    CallOptions, Isolation, Limits, Links, Options, PerOwner, Server, SpareOptions,
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
 };
+
+use stayput_process::Processes;
+use stayput_upstream::{
+    CallOptions, Isolation, Limits, LinkSettings, Links, LossReason, Options, PerOwner, Server,
+    SessionDirs, SpareOptions,
+};
+use tokio::runtime::Handle;
 
 use crate::support::{
     alive, call, close, kill, links, links_with, none_alive, open, params, place, place_of, quick,
@@ -19,6 +25,21 @@ fn warm(count: usize) -> Options {
 fn spared(count: usize, token: &str, log: &Path) -> Server {
     let stdio = stdio(&["--log", log.to_str().unwrap()]).env("TOKEN", token);
     server_with(stdio, warm(count))
+}
+
+/// Links whose private directories are below the returned root.
+fn directories() -> (Links, tempfile::TempDir, String) {
+    let root = tempfile::tempdir().unwrap();
+    let processes = Processes::local(Handle::current());
+    let settings = LinkSettings::new(processes, SessionDirs::new(root.path()).unwrap());
+    (Links::new(settings, Handle::current()), root, token())
+}
+
+/// Path in an environment variable of a process.
+fn environment(pid: u32, name: &str) -> PathBuf {
+    let all = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    let prefix = format!("{name}=");
+    all.split('\0').find_map(|it| it.strip_prefix(&prefix)).unwrap().into()
 }
 
 async fn ready(links: &Links, token: &str, count: usize) {
@@ -82,20 +103,93 @@ async fn dead_or_old_spare_is_replaced() {
     assert!(alive(&token).is_empty());
 }
 
-/// A server that depends on session or owner has no spares, because a spare is started before they are known.
-#[tokio::test]
-async fn server_that_depends_on_session_or_owner_has_no_spares() {
-    let (links, token) = (links(), token());
-    for value in ["${session.dir}", "${session.hash}", "${owner.dir}", "${owner.hash}"] {
-        let stdio = stdio(&[]).env("TOKEN", token.as_str()).env("OF", value);
-        links.warm(&server_with(stdio, warm(1)));
+/// A server whose values depend on session or owner cannot have spares, because a spare is started before they are
+/// known. A server behind a URL has no processes.
+#[test]
+fn server_that_cannot_have_spares_is_refused() {
+    for value in ["${session.hash}", "${owner.dir}", "${owner.hash}"] {
+        let refused = Server::with("test", stdio(&[]).env("OF", value), warm(1)).unwrap_err();
+        let sentence = refused.to_string();
+        assert!(sentence.contains(value) && sentence.contains("remove `warm`"), "{sentence}");
     }
-    links.warm(&server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(0)));
-    let other = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(1));
-    links.warm(&other);
-    ready(&links, &token, 1).await;
+    let url = stayput_upstream::Http::new("http://127.0.0.1:9/mcp");
+    let sentence = Server::with("test", url.clone(), warm(1)).unwrap_err().to_string();
+    assert!(sentence.contains("reached by a URL; remove `warm`"), "{sentence}");
+    assert!(Server::with("test", url, quick()).unwrap().warmed(1).is_err());
+}
+
+/// The directory of a spare becomes that of the session that takes it: the path of the process stays valid, the next
+/// process of the session finds the same files, and the end of the session removes them.
+#[tokio::test]
+async fn directory_of_a_spare_becomes_that_of_its_session() {
+    let (links, root, token) = directories();
+    let stdio = stdio(&[]).env("TOKEN", token.as_str()).env("DIR", "${session.dir}");
+    let server = server_with(stdio, warm(1));
+    links.warm(&server);
+    until("a spare is there", || links.spares().len() == 1).await;
+    let spare = links.spares()[0].pid.unwrap();
+    let dir = environment(spare, "DIR");
+    let ann = place();
+    let link = open(&links, &server, &ann).await;
+    assert_eq!(call(&link, "pid", "{}").await, spare.to_string(), "the spare was not taken");
+    std::fs::write(dir.join("file"), "of ann").unwrap();
+    until("another spare is there", || links.spares().len() == 1).await;
+    let other = links.spares()[0].pid.unwrap();
+    assert_ne!(environment(other, "DIR"), dir, "two processes have one folder");
+    // The next process of the session has the files of the session, so it is not the spare.
+    links.restart(&server, &ann, LossReason::Evicted).await;
+    drop(link);
+    let link = open(&links, &server, &ann).await;
+    let pid: u32 = call(&link, "pid", "{}").await.parse().unwrap();
+    assert_ne!(pid, other);
+    assert_eq!(std::fs::read_to_string(environment(pid, "DIR").join("file")).unwrap(), "of ann");
+    drop(link);
+    assert!(links.end(ann.session).await.is_empty());
+    assert!(!dir.exists(), "the files stay");
     close(&links).await;
     none_alive(&token).await;
+    until("the folder of the spare is gone", || {
+        std::fs::read_dir(root.path().join("spares")).unwrap().next().is_none()
+    })
+    .await;
+}
+
+/// A sweep removes the directories of spares that a killed process left, but not those that live sessions have taken.
+#[tokio::test]
+async fn sweep_removes_directories_of_spares_that_no_session_took() {
+    let (links, root, token) = directories();
+    let stdio = stdio(&[]).env("TOKEN", token.as_str()).env("DIR", "${session.dir}");
+    let server = server_with(stdio, warm(1));
+    links.warm(&server);
+    until("a spare is there", || links.spares().len() == 1).await;
+    let (ann, bob) = (place(), place());
+    let mut dirs = Vec::new();
+    for place in [&ann, &bob] {
+        let link = open(&links, &server, place).await;
+        let pid: u32 = call(&link, "pid", "{}").await.parse().unwrap();
+        dirs.push(environment(pid, "DIR"));
+        until("another spare is there", || links.spares().len() == 1).await;
+    }
+    let unused = environment(links.spares()[0].pid.unwrap(), "DIR");
+    let (live, other) = (ann.session, SessionDirs::new(root.path()).unwrap());
+    let kept = other.sweep(move |session| async move { session == live }).await;
+    assert!(kept.is_empty(), "{kept}");
+    assert!(dirs[0].exists(), "a live session lost its files");
+    assert!(!dirs[1].exists() && !unused.exists());
+    close(&links).await;
+}
+
+/// A changed number of spares takes effect at once, also if everything else is as before.
+#[tokio::test]
+async fn number_of_spares_can_change() {
+    let (links, token) = (links(), token());
+    let server = server_with(stdio(&[]).env("TOKEN", token.as_str()), warm(1));
+    for count in [1, 3, 2, 0] {
+        links.warm(&server.warmed(count).unwrap());
+        ready(&links, &token, count).await;
+        assert_eq!(links.spares().len(), count);
+    }
+    close(&links).await;
 }
 
 /// Spares count, and are evicted before any link.
@@ -109,7 +203,7 @@ async fn spare_is_evicted_before_a_link() {
     call(&first, "count", "{}").await;
     drop(first);
     links.warm(&warmed);
-    until("the rest of the room is taken", || links.spares() == 1).await;
+    until("the rest of the room is taken", || links.spares().len() == 1).await;
     assert_eq!((alive(&token).len(), links.used().processes), (1, 2));
     let second = open(&links, &other, &place()).await;
     assert_eq!(call(&second, "count", "{}").await, "1");

@@ -19,7 +19,7 @@ use tokio::{
 
 use self::changes::Changes;
 use crate::{
-    app::{self, Plan, ServeError, reload::file_watch::Watch},
+    app::{self, Plan, ServeError, maintenance, reload::file_watch::Watch},
     auth::{Claims, rate_limit::RateLimiter},
     config::{Config, ConfigError, target::Target},
     observe::ObserveRules,
@@ -205,6 +205,7 @@ impl ConfigReader {
         for retiring in retiring {
             Handle::current().spawn(retiring.run(drain));
         }
+        maintenance::start_spares(&app);
         app.metrics.reloaded("applied");
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         changes.announce();

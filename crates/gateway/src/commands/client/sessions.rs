@@ -68,12 +68,13 @@ pub(crate) async fn run(way: &GatewayAddress, args: SessionsArgs) -> Result<(), 
 
 /// Formats the sessions that match the filter.
 async fn list(way: &GatewayAddress, filter: &Filter, json: bool) -> Result<String, RemoteError> {
-    let mut sessions = all(way, filter, true).await?;
+    let (mut sessions, spares) = all_with_spares(way, filter, true).await?;
     let found = sessions.len();
     if !filter.all && filter.state.is_none() {
         sessions.retain(|it| it["state"] != "away");
     }
     let away = found - sessions.len();
+    sessions.extend(spares.iter().map(spare_row));
     if json {
         return Ok(Value::from(sessions).to_string());
     }
@@ -116,6 +117,15 @@ pub(super) async fn all(
     filter: &Filter,
     memory: bool,
 ) -> Result<Vec<Value>, RemoteError> {
+    Ok(all_with_spares(way, filter, memory).await?.0)
+}
+
+/// Returns all sessions that match the filter, page by page, and the spare processes.
+async fn all_with_spares(
+    way: &GatewayAddress,
+    filter: &Filter,
+    memory: bool,
+) -> Result<(Vec<Value>, Vec<Value>), RemoteError> {
     let mut query = format!("limit={PAGE_SIZE}&memory={memory}");
     let wanted = [("owner", &filter.owner), ("server", &filter.server), ("state", &filter.state)];
     for (name, value) in wanted {
@@ -123,18 +133,33 @@ pub(super) async fn all(
             query.push_str(&format!("&{name}={}", encoded(value)));
         }
     }
-    let (mut found, mut cursor) = (Vec::new(), String::new());
+    let (mut found, mut spares, mut cursor) = (Vec::new(), Vec::new(), String::new());
     loop {
         let path = format!("/admin/sessions?{query}{cursor}");
         let mut page = ask(way, Method::GET, &path).await?.json()?;
         if let Value::Array(sessions) = page["sessions"].take() {
             found.extend(sessions);
         }
+        if let Value::Array(more) = page["spares"].take() {
+            spares.extend(more);
+        }
         match page["next"].as_str() {
             Some(next) => cursor = format!("&cursor={}", encoded(next)),
-            None => return Ok(found),
+            None => return Ok((found, spares)),
         }
     }
+}
+
+/// Presents a spare process like a session: it has no id, and its state is `spare`.
+fn spare_row(spare: &Value) -> Value {
+    let link = json!({
+        "server": spare["server"], "state": "spare", "pid": spare["pid"],
+        "memory_bytes": spare["memory_bytes"], "age_seconds": spare["age_seconds"],
+    });
+    json!({
+        "id": null, "state": "spare", "servers": [spare["server"]], "age_seconds": spare["age_seconds"],
+        "links": [link],
+    })
 }
 
 async fn end_all(way: &GatewayAddress, end: End, json: bool) -> Result<(), RemoteError> {
@@ -195,12 +220,15 @@ fn listed(sessions: &[Value]) -> String {
         let pids = links.iter().map(|link| text(&link["pid"])).filter(|pid| !pid.is_empty());
         let used: u64 = links.iter().filter_map(|link| link["memory_bytes"].as_u64()).sum();
         let since = |name: &str| span(it[name].as_u64().unwrap_or_default());
+        let is_spare = it["state"] == "spare";
         let key = match &it["key"] {
+            Value::Null if is_spare => String::new(),
             Value::Null => format!("({})", text(&it["source"])),
             key => text(key),
         };
         let mut row = vec![text(&it["id"]), text(&it["owner"]), key, text(&it["state"])];
-        row.extend([text(&it["servers"]), since("age_seconds"), since("idle_seconds")]);
+        let idle = if is_spare { String::new() } else { since("idle_seconds") };
+        row.extend([text(&it["servers"]), since("age_seconds"), idle]);
         row.extend([text(&it["calls"]), pids.collect::<Vec<_>>().join(",")]);
         row.push(if used == 0 { String::new() } else { memory(used) });
         row.push(text(&it["last_tool"]));

@@ -67,6 +67,11 @@ fn server_errors_name_their_place() {
         (r#"{"command": "x", "stayput": {"era": "new"}}"#, "stayput.era: unknown value"),
         (r#"{"command": "x", "stayput": {"timeout": "soon"}}"#, "timeout: this must be a time"),
         (r#"{"command": "x", "stayput": {"timeout": true}}"#, "timeout: this must be a time"),
+        (r#"{"url": "https://h/x", "stayput": {"warm": 0}}"#, "reached by a URL; remove `warm`"),
+        (
+            r#"{"command": "x", "args": ["${owner.dir}"], "stayput": {"warm": 1}}"#,
+            "uses ${owner.dir}; remove `warm`",
+        ),
         (r#"{"command": "x", "stayput": {"warm": -1}}"#, "warm: this must be a whole number"),
         (r#"{"command": "x", "stayput": {"inherit": "A"}}"#, "inherit: this must be a list"),
         (r#"{"command": "x", "stayput": {"inherit": ["A=s3cret"]}}"#, "mcpServers.it: the name of"),

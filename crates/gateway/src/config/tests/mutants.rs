@@ -23,7 +23,7 @@ fn whole() -> Value {
             },
             "web": {
                 "url": "https://h/x", "headers": {"A": "1"}, "unknown": {"a": [1]},
-                "stayput": {"delete_on_end": true, "warm": 1},
+                "stayput": {"delete_on_end": true},
             },
         },
         "servers": {"code": {"type": "http", "url": "https://h/y"}},

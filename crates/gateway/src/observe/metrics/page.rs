@@ -22,7 +22,7 @@ const fn family(
 }
 
 /// All families.
-pub(crate) const FAMILIES: [Family; 13] = [
+pub(crate) const FAMILIES: [Family; 14] = [
     family("stayput_sessions_opened_total", "counter", &["server"], "Sessions that began."),
     family(
         "stayput_sessions_resumed_total",
@@ -52,6 +52,12 @@ pub(crate) const FAMILIES: [Family; 13] = [
     family("stayput_sessions", "gauge", &[], "Sessions that this process holds."),
     family("stayput_connections", "gauge", &[], "Connections of clients that this process knows."),
     family("stayput_links", "gauge", &["server"], "Live links to servers."),
+    family(
+        "stayput_spares",
+        "gauge",
+        &["server"],
+        "Processes that were started before a session needed them.",
+    ),
     family("stayput_processes", "gauge", &[], "Child processes that servers run in."),
     family(
         "stayput_call_seconds",
