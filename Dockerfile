@@ -19,6 +19,6 @@ USER stayput
 WORKDIR /var/lib/stayput
 VOLUME /var/lib/stayput
 EXPOSE 7337
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7337 && printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '^HTTP/1.[01] 200' <&3"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["stayput", "status", "--config", "/etc/stayput/stayput.json"]
 ENTRYPOINT ["stayput"]
 CMD ["serve", "--config", "/etc/stayput/stayput.json", "--listen", "0.0.0.0:7337"]
