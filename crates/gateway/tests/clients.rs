@@ -12,6 +12,8 @@ mod support;
 mod chats;
 #[path = "clients/driven.rs"]
 mod driven;
+#[path = "clients/eras.rs"]
+mod eras;
 #[path = "clients/everything.rs"]
 mod everything;
 #[path = "clients/isolation.rs"]

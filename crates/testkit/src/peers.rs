@@ -134,6 +134,12 @@ pub fn client(file: &str) -> Peer {
     if file.ends_with(".py") { python_peer(&file) } else { javascript_peer(&file) }
 }
 
+/// Server of `peers/`: takes `stdio`, or `http` and a port, and prints its URL when it listens.
+#[must_use]
+pub fn server(file: &str) -> Peer {
+    if file.ends_with(".py") { python_peer(file) } else { javascript_peer(file) }
+}
+
 /// `mcp-remote`, a stdio server that takes the URL to connect to.
 #[must_use]
 pub fn mcp_remote() -> Peer {
