@@ -3,7 +3,7 @@
 mod attachments;
 mod expiry;
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ use crate::{
 
 pub use attachments::Attachments;
 pub use expiry::Expiry;
+
+/// Expiry of a session whose end has begun.
+const ENDING: Expiry = Expiry::idle(Duration::ZERO);
 
 /// Record of a session in a store: enough to resume the session from another process.
 ///
@@ -175,9 +178,23 @@ impl Record {
         attachments.max().max(self.unacknowledged_loss())
     }
 
+    /// Makes the record due at once, so that the next sweep of any process ends the session. The
+    /// expiry is kept for a revival.
+    pub fn begin_end(&mut self) {
+        let expiry = std::mem::replace(&mut self.expiry, ENDING);
+        if expiry != ENDING {
+            self.confirmed_expiry.get_or_insert(expiry.into());
+        }
+    }
+
     /// Turns the record into a tombstone. Attachments are dropped. The generation stays, so that
     /// the next session with this key reports a loss.
     pub fn end(&mut self, reason: EndReason, now: Timestamp) {
+        if self.expiry == ENDING
+            && let Some(expiry) = self.confirmed_expiry.take()
+        {
+            self.expiry = *expiry;
+        }
         self.ended = Some(SessionEnd { at: now, reason });
         self.attachments.clear();
         self.holder = None;
@@ -382,9 +399,24 @@ mod tests {
                 .set_detail("{\"acknowledged\":\"secret\"}")
                 .is_err_and(|e| !e.to_string().contains("secret"))
         );
-        record.end(EndReason::Idle, now.after(std::time::Duration::from_secs(1)));
+        record.end(EndReason::Idle, now.after(Duration::from_secs(1)));
         assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         assert!(record.attachments.is_empty() && record.generation == Generation(3));
+    }
+
+    /// The process that began an end may die: the record is due then, and keeps its expiry for a revival.
+    #[test]
+    fn begun_end_is_due_and_keeps_the_expiry() {
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let expiry = Expiry::idle(Duration::from_secs(60));
+        let mut record = Record::new(Owner::local(), expiry, now);
+        record.attach("notes", Attachment::new(Generation(0), "{}"));
+        record.begin_end();
+        record.begin_end();
+        assert_eq!((record.deadline(), record.is_live()), (Some(now), true));
+        assert!(!record.attachments.is_empty());
+        record.end(EndReason::Idle, now);
+        assert_eq!((record.expiry, record.confirmed_expiry), (expiry, None));
     }
 
     /// Invariant 3: the loss of one server is reported once, on that server, and on no other one.

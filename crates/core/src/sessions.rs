@@ -389,6 +389,17 @@ impl Sessions {
         self.change(session, |record| record.expiry = expiry).await
     }
 
+    /// Begins the end of a session, for a caller that has to end its links before [`Sessions::end`]. New
+    /// users are refused. If this process dies before the end, the sweep of another process ends the
+    /// session, and reports its record.
+    ///
+    /// # Errors
+    /// Same as [`Sessions::change`].
+    pub async fn begin_end(&self, session: &Session) -> Result<(), SessionOpenError> {
+        session.close(EndReason::Closed);
+        self.change(session, Record::begin_end).await
+    }
+
     /// Ends a session for good. Current users finish; new ones are refused.
     ///
     /// The next sweep reports the last live record, so that the caller can close the links to its

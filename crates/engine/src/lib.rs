@@ -9,6 +9,7 @@
 //! | `open.rs` | opens a link with the data of the session's record |
 //! | `attachment_sink.rs` | stores attachments in the record |
 //! | `loss.rs` | generations of shared links, acknowledgement of losses |
+//! | `end.rs` | ends sessions, and deletes their sessions on servers |
 //! | `sweep.rs` | ends expired sessions and their links |
 //!
 //! ```
@@ -50,6 +51,7 @@
 //! ```
 
 mod attachment_sink;
+mod end;
 mod loss;
 mod open;
 mod sweep;

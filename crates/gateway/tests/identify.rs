@@ -8,8 +8,9 @@ mod support;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use http::Method;
 use serde_json::{Value, json};
-use stayput_testkit::processes;
+use stayput_testkit::{mcp::send, processes};
 use support::{Client, Gateway, LONG, gone, mark, stdio};
 
 /// Calls a tool with these headers, arguments and `_meta`.
@@ -316,6 +317,9 @@ async fn switched_connection_stays_switched() {
     let listed = call(&gateway, &client, &[], ("session_list", json!({}), json!({}))).await;
     let sessions = listed["result"]["structuredContent"]["sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 2, "{listed}");
+    // R158: one of them is the active one.
+    let active: Vec<_> = sessions.iter().filter(|it| it["active"] == true).collect();
+    assert_eq!((active.len(), &active[0]["name"]), (1, &json!("other")), "{listed}");
     // Without authentication, any client could ask.
     let id = ("session_list", json!({ "session": sessions[0]["session"] }), json!({}));
     let refused = call(&gateway, &client, &[], id).await;
@@ -440,6 +444,15 @@ async fn cookie_replaces_the_session_id() {
         assert_eq!(answer.header("set-cookie"), line, "set again with each answer");
         assert_eq!(text(&answer.message().await), n);
     }
+    let done = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let answer = gateway.post("test", &[("cookie", &pair)], &done.to_string()).await;
+    assert_eq!((answer.status.as_u16(), answer.header("set-cookie")), (202, &*line));
+    let headers = [("cookie", &*pair), ("accept", "text/event-stream")];
+    let stream = send(Method::GET, &gateway.at("test"), &headers, "").await.unwrap();
+    assert_eq!((stream.status.as_u16(), stream.header("set-cookie")), (200, &*line));
+    // Another page can add a cookie in a browser: of two with different values, neither counts.
+    let twice = format!("mcp_session_id=sp_other; {pair}");
+    assert_eq!(gateway.post("test", &[("cookie", &twice)], &body.to_string()).await.status, 404);
     let nobody = [("cookie", "mcp_session_id=sp_nobody")];
     assert_eq!(gateway.post("test", &nobody, &body.to_string()).await.status, 404);
     assert_eq!(gateway.post("test", &[], &body.to_string()).await.status, 400);

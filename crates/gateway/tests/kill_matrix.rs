@@ -235,11 +235,8 @@ impl Stage {
         match fault {
             Fault::KillGateway => {
                 self.gateway.kill();
-                let start = Instant::now();
-                while !processes::with_token(&self.mark).is_empty() {
-                    assert!(start.elapsed() < ORPHAN_LIMIT, "{trial}: a process was left behind");
-                    sleep(Duration::from_millis(20)).await;
-                }
+                let gone = timeout(ORPHAN_LIMIT, processes::wait_until_gone(&self.mark)).await;
+                assert!(gone.is_ok(), "{trial}: a process was left behind");
                 self.gateway.restart().await;
             }
             Fault::StopGateway => {
@@ -304,11 +301,14 @@ async fn run_trial(
     tokio::join!(writing, replacing, fault_task);
     first.verify(&url, &mut one, &trial).await;
     second.verify(&url, &mut two, &trial).await;
-    let start = Instant::now();
-    while servers(&stage.mark) > 2 {
-        assert!(start.elapsed() < LONG, "{trial}: a process of an ended session stays");
-        sleep(Duration::from_millis(20)).await;
-    }
+    let ended = async {
+        while let servers = servers(&stage.mark)
+            && servers.len() > 2
+        {
+            processes::wait_for_exit(&servers).await;
+        }
+    };
+    assert!(timeout(LONG, ended).await.is_ok(), "{trial}: a process of an ended session stays");
     totals.trials += 1;
     totals.faults[fault as usize] += 1;
     for part in [one, two] {
@@ -319,13 +319,13 @@ async fn run_trial(
     }
 }
 
-/// Counts the test servers that run.
-fn servers(mark: &str) -> usize {
+/// Returns the test servers that run.
+fn servers(mark: &str) -> Vec<u32> {
     let is_server = |pid: &u32| {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
         exe.is_ok_and(|exe| exe.ends_with("stayput-testserver"))
     };
-    processes::with_token(mark).iter().filter(|pid| is_server(pid)).count()
+    processes::with_token(mark).into_iter().filter(is_server).collect()
 }
 
 /// Invariants 1, 2, 3 and 5 under `kill -9` and SIGSTOP of the gateway, `kill -9` of its warden and of its children, and

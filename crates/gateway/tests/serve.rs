@@ -11,7 +11,7 @@ use stayput_testkit::{
     mcp::{TestServer, send},
     processes,
 };
-use support::{Gateway, gone, mark, stdio, until};
+use support::{Gateway, LONG, gone, mark, stdio, until};
 
 /// R013, R162, E34: each client has its own process and state.
 #[tokio::test]
@@ -43,6 +43,47 @@ async fn child_starts_with_the_first_call_that_needs_it() {
     assert_eq!(processes::with_token(&mark).len(), 0, "the one that was asked is thrown away");
     assert_eq!(clients[0].text(&gateway, "count").await, "1");
     assert_eq!(processes::with_token(&mark).len(), 1);
+}
+
+/// Waits until a counter of the server has this value.
+async fn counted(server: &TestServer, name: &str, value: u64) {
+    let reached = async {
+        while server.counted(name).await != value {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let reached = tokio::time::timeout(LONG, reached).await;
+    assert!(reached.is_ok(), "{name} is {}", server.counted(name).await);
+}
+
+/// A session is deleted on its server also if the gateway was killed before the server had its DELETE, or has no link
+/// to it.
+#[tokio::test]
+async fn delete_is_finished_after_a_restart() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let servers = json!({ "test": { "url": server.url() } });
+    let mut gateway = Gateway::with(servers, json!({ "lease": "5s" })).await;
+    let (killed, unlinked) = (gateway.client("test").await, gateway.client("test").await);
+    for client in [&killed, &unlinked] {
+        assert_eq!(client.text(&gateway, "count").await, "1");
+    }
+    counted(&server, "sessions", 2).await;
+    let deletes = server.counted("deletes").await;
+    server.script(&json!([{ "on": "DELETE", "do": "hang" }])).await;
+    let url = gateway.at("test");
+    let deleting = tokio::runtime::Handle::current().spawn(async move {
+        let headers = [("mcp-session-id", &*killed.id)];
+        send(Method::DELETE, &url, &headers, "").await.map(|answer| answer.status)
+    });
+    counted(&server, "deletes", deletes + 1).await;
+    gateway.kill();
+    assert!(deleting.await.unwrap().is_err());
+    server.script(&json!([])).await;
+    gateway.restart().await;
+    counted(&server, "sessions", 1).await;
+    assert_eq!(unlinked.delete(&gateway).await, 200);
+    counted(&server, "sessions", 0).await;
+    assert_eq!(server.counted("deletes").await, deletes + 3, "none is sent twice");
 }
 
 /// R019, invariant 4: fifty concurrent first calls start one process.
@@ -248,7 +289,7 @@ async fn client_can_cancel_a_call() {
     assert_eq!(client.send(&gateway, &cancel.to_string()).await.status, 202);
     // The stream ends without an answer.
     let rest = async { while events.message().await.is_some() {} };
-    tokio::time::timeout(support::LONG, rest).await.unwrap();
+    tokio::time::timeout(LONG, rest).await.unwrap();
     for _ in 0..500 {
         let stats = client.text(&gateway, "stats").await;
         let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();

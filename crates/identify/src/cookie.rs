@@ -66,11 +66,15 @@ impl Cookie {
     }
 }
 
-/// Returns the value of the session cookie of a request.
+/// Returns the value of the session cookie of a request. If there are two with different values, neither counts, and
+/// the result is empty, which names no session: a neighbouring host can add a cookie in a browser, and must not choose
+/// the session.
 #[must_use]
 pub fn read_cookie(headers: &HeaderMap) -> Option<&str> {
-    let mut lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    lines.find_map(mcp::session_cookie)
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let mut values = lines.flat_map(mcp::session_cookies);
+    let first = values.next()?;
+    Some(if values.all(|value| value == first) { first } else { "" })
 }
 
 #[cfg(test)]
@@ -116,5 +120,8 @@ mod tests {
         assert_eq!(header(&["a=b; mcp_session_id=sp_x; c=d"]).as_deref(), Some("sp_x"));
         assert_eq!(header(&["a=b", "mcp_session_id=y"]).as_deref(), Some("y"));
         assert_eq!(header(&["xmcp_session_id=y"]), None);
+        assert_eq!(header(&["mcp_session_id=y; mcp_session_id=y"]).as_deref(), Some("y"));
+        assert_eq!(header(&["mcp_session_id=y; mcp_session_id=z"]).as_deref(), Some(""));
+        assert_eq!(header(&["mcp_session_id=y", "mcp_session_id=z"]).as_deref(), Some(""));
     }
 }

@@ -5,6 +5,7 @@
 //! | [`fixture`] | opened database for the store conformance tests |
 //! | [`faulty`] | store that fails or waits on request |
 //! | [`Authority`] | certificate authority and a server certificate |
+//! | [`LogLines`] | writer of a `tracing` subscriber, to read what it wrote |
 //! | [`ReverseProxy`] | real nginx or HAProxy in front of a gateway |
 //! | [`redis`], [`postgres`] | real database servers, each with its own port and folder |
 //! | `model` | simplest possible store, to compare the real ones with |
@@ -37,6 +38,7 @@ pub mod faulty;
 pub mod fixture;
 pub mod fuzz;
 pub mod layout;
+mod log_lines;
 pub mod mcp;
 mod model;
 pub mod peers;
@@ -53,6 +55,7 @@ pub mod skips;
 pub mod stories;
 
 pub use authority::Authority;
+pub use log_lines::LogLines;
 pub use program::program;
 pub use random::Random;
 pub use reverse_proxy::{ProxyKind, ReverseProxy};

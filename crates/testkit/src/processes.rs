@@ -1,6 +1,9 @@
 //! Processes on this machine, from Linux `/proc`.
 
-use std::{fs, path::PathBuf};
+use std::{fs, os::fd::OwnedFd, path::PathBuf, task::Poll};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::{Interest, unix::AsyncFd};
 
 /// Returns the processes whose environment or command line contains `token`, except this one.
 #[must_use]
@@ -34,6 +37,44 @@ pub fn descendants(pid: u32) -> Vec<u32> {
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|fields| !["Z", "X"].contains(&fields[0].as_str()))
+}
+
+/// Waits until one of these processes has exited. The kernel reports the exit; nothing is polled.
+pub async fn wait_for_exit(pids: &[u32]) {
+    // A process without a descriptor has exited before.
+    let Some(descriptors) = pids.iter().map(exit_of).collect::<Option<Vec<_>>>() else { return };
+    let mut exits: Vec<_> = descriptors.iter().map(|it| Box::pin(it.readable())).collect();
+    std::future::poll_fn(|cx| {
+        match exits.iter_mut().any(|exit| exit.as_mut().poll(cx).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+/// Returns a descriptor that is readable once the process has exited.
+#[allow(
+    deprecated,
+    reason = "its successor is unsafe for types that do not own their descriptor; this one owns it"
+)]
+fn exit_of(pid: &u32) -> Option<AsyncFd<OwnedFd>> {
+    let pid = Pid::from_raw(i32::try_from(*pid).ok()?)?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    AsyncFd::with_interest(process, Interest::READABLE).ok()
+}
+
+/// Waits until no process has this token in its environment or command line.
+pub async fn wait_until_gone(token: &str) {
+    loop {
+        let left = with_token(token);
+        if left.is_empty() {
+            return;
+        }
+        wait_for_exit(&left).await;
+        // A process without a descriptor may be listed for a moment longer.
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Counts the open files, sockets and pipes of a process.

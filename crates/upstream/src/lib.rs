@@ -100,7 +100,8 @@ pub use open::{
 };
 pub use pool::{
     CloseSummary, LinkHint, LinkOpenOptions, LinkReport, LinkSettings, LinkState, LinkStatus,
-    LinkSweepReport, Links, PooledLink, Retirement, SpareReport, shared_state::SharedStateId,
+    LinkSweepReport, Links, PooledLink, RemoteSession, Retirement, SpareReport,
+    shared_state::SharedStateId,
 };
 pub use server::{
     Endpoint, EraChoice, Expansion, HeaderProvider, HeaderRequest, Http, Identity,

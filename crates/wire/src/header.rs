@@ -42,18 +42,17 @@ pub fn name_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the value of the session cookie in a `Cookie` header.
+/// Returns the values of the session cookies in a `Cookie` header.
 ///
 /// ```
 /// use stayput_wire::header;
 ///
-/// assert_eq!(header::session_cookie("a=1; mcp_session_id=sp_x"), Some("sp_x"));
-/// assert_eq!(header::session_cookie("xmcp_session_id=1"), None);
+/// assert_eq!(header::session_cookies("a=1; mcp_session_id=sp_x").next(), Some("sp_x"));
+/// assert_eq!(header::session_cookies("xmcp_session_id=1").next(), None);
 /// ```
-#[must_use]
-pub fn session_cookie(line: &str) -> Option<&str> {
-    let mut pairs = line.split(';').filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, value)| value)
+pub fn session_cookies(line: &str) -> impl Iterator<Item = &str> {
+    let pairs = line.split(';').filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == SESSION_COOKIE).map(|(_, value)| value)
 }
 
 /// Returns the `Set-Cookie` header for the session cookie. It is `HttpOnly`. `sites` is the value of `SameSite`,

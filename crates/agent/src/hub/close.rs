@@ -127,9 +127,18 @@ impl HubInner {
             if swept.unreported_reason().is_some() {
                 self.send_ended(id);
             }
-            if !swept.is_revived {
-                let _ = self.links.end(id).await;
+            if swept.is_revived {
+                continue;
             }
+            let _ = match swept.unreported_reason() {
+                Some(_) => {
+                    self.engine
+                        .end_expired(&swept.record, |name| self.servers.find_global(name))
+                        .await
+                }
+                // The code that closed it has deleted its sessions on servers.
+                None => self.links.end(id).await,
+            };
         }
     }
 }

@@ -88,6 +88,13 @@ impl Servers {
         self.read().values().flat_map(|servers| servers.values().cloned()).collect()
     }
 
+    /// Looks up a server by its name in links and session records.
+    pub(crate) fn find_global(&self, name: &str) -> Option<Server> {
+        let all = self.read();
+        let mut servers = all.values().flat_map(BTreeMap::values);
+        servers.find(|it| &*it.name == name).map(|it| it.server.clone())
+    }
+
     fn names(&self, agent: &Agent) -> Vec<String> {
         let all = self.read();
         let names = |agent: &Agent| all.get(agent).into_iter().flat_map(BTreeMap::keys).cloned();

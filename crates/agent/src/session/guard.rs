@@ -195,6 +195,10 @@ async fn end_session(hub: Arc<HubInner>, id: SessionId) -> Result<(), Error> {
     };
     if let Some(session) = &found {
         let key = hub.gateway.as_ref().and_then(|_| session_key(&session.record()));
+        // A gateway deletes the sessions on its servers itself.
+        if hub.gateway.is_none() {
+            hub.engine.end_session(session, |name| hub.servers.find_global(name)).await?;
+        }
         hub.sessions.end_and_remove(session).await?;
         if let Some(key) = key {
             Box::pin(end_at_gateway(&hub, key)).await;

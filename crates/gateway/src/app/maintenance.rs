@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_core::{LostReason, SessionId};
+use stayput_core::LostReason;
 use stayput_engine::SweptSession;
 use stayput_upstream::LinkSweepReport;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
@@ -101,7 +101,7 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
         for swept in app.engine.sweep().await {
             record_expiry(&app, &swept);
             if !swept.is_revived {
-                end(&app, swept.record.id);
+                end(&app, &swept);
             }
         }
         // Connections can be restored from the store, so idle and surplus ones are dropped here.
@@ -122,8 +122,12 @@ fn record_expiry(app: &AppState, swept: &SweptSession) {
 }
 
 /// Ends the links of a session in a task of its own, because a child process can take long to exit.
-fn end(app: &Arc<AppState>, session: SessionId) {
-    app.connections.forget_session(session);
-    let app = app.clone();
-    Handle::current().spawn(async move { app.links.end(session).await });
+fn end(app: &Arc<AppState>, swept: &SweptSession) {
+    let record = &swept.record;
+    app.connections.forget_session(record.id);
+    match swept.unreported_reason() {
+        Some(_) => drop(app.engine.end_expired(record, |name| app.servers.get(name).cloned())),
+        // The code that closed it has deleted its sessions on servers.
+        None => drop(app.links.end(record.id)),
+    }
 }

@@ -3,7 +3,8 @@
 use stayput_config::{Member, Problem, ReadResult};
 
 /// First segments of the gateway's own paths. The paths of a server can begin with its name, as in `/notes/mcp`.
-const RESERVED: [&str; 7] = ["mcp", "sse", "ui", "admin", "healthz", "readyz", "metrics"];
+const RESERVED: [&str; 8] =
+    ["mcp", "sse", "ui", "admin", "healthz", "readyz", "metrics", ".well-known"];
 
 /// Whether a name is reserved. Letter case does not count, because some proxies ignore it.
 pub(crate) fn is_reserved(name: &str) -> bool {

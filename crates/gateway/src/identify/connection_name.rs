@@ -1,6 +1,6 @@
 //! Name of the connection that a request of a legacy client belongs to.
 
-use http::HeaderMap;
+use http::{HeaderMap, Response, header};
 use stayput_core::Handle;
 
 use super::{cookie, header_names};
@@ -14,4 +14,13 @@ pub(crate) fn read_connection_name(app: &AppState, headers: &HeaderMap) -> Optio
         headers.get(&header_names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
     let by_cookie = || cookie::read(headers).filter(|_| cookie::is_on(app));
     by_header.or_else(by_cookie)?.parse().ok()
+}
+
+/// Sets the cookie that names the connection of a request again, if cookies are enabled, so that it lives as long as the
+/// connection (R046).
+pub(crate) fn renew_cookie<B>(app: &AppState, headers: &HeaderMap, response: &mut Response<B>) {
+    let name = read_connection_name(app, headers).filter(|_| cookie::is_on(app));
+    if let Some(line) = name.and_then(|name| cookie::line(app, Some(&name))) {
+        response.headers_mut().insert(header::SET_COOKIE, line);
+    }
 }

@@ -25,8 +25,12 @@ use stayput_identify::{MetaMembers, read_hints};
 pub(crate) use stayput_identify::{RequestEdit, add_handle};
 
 pub(crate) use self::{
-    connection::set_default_session, connection_name::read_connection_name,
-    context::RequestContext, ephemeral::EphemeralSession, open::open_by_key, refusal::Refusal,
+    connection::set_default_session,
+    connection_name::{read_connection_name, renew_cookie},
+    context::RequestContext,
+    ephemeral::EphemeralSession,
+    open::open_by_key,
+    refusal::Refusal,
 };
 use crate::state::AppState;
 

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use stayput_core::Handle;
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version, header as mcp};
 
 use tokio::time::Instant;
@@ -11,7 +10,7 @@ use tokio::time::Instant;
 use crate::{
     auth::rate_limit::RateLimited,
     call::{self, CallOutcome, era},
-    identify::{RequestContext, cookie, header_names, read_connection_name},
+    identify::{RequestContext, cookie, header_names, renew_cookie},
     listen::{
         batch,
         router::{RequestTarget, named},
@@ -64,13 +63,13 @@ pub(super) async fn take(
     };
     if !is_request {
         handle_message(app, &connection, &message);
-        return reply::status(StatusCode::ACCEPTED);
+        let mut response = reply::status(StatusCode::ACCEPTED);
+        renew_cookie(app, headers, &mut response);
+        return response;
     }
     let context = RequestContext { connection: Some(&connection), ..context };
     let mut response = call::respond(app, route::answer(&context).await);
-    if cookie::is_on(app) {
-        cookied(app, read_connection_name(app, headers).as_ref(), &mut response);
-    }
+    renew_cookie(app, headers, &mut response);
     response
 }
 
@@ -112,17 +111,12 @@ fn greeted(
     if let Ok(id) = HeaderValue::from_str(name.expose()) {
         response.headers_mut().insert(mcp::SESSION_ID, id);
     }
-    cookied(app, Some(&name), &mut response);
-    response
-}
-
-/// R046: sets the cookie with every answer, so that it lives as long as the connection or session that it names.
-fn cookied(app: &AppState, name: Option<&Handle>, response: &mut Response<Reply>) {
-    if let Some(line) =
-        name.filter(|_| cookie::is_on(app)).and_then(|it| cookie::line(app, Some(it)))
+    if cookie::is_on(app)
+        && let Some(line) = cookie::line(app, Some(&name))
     {
         response.headers_mut().insert(header::SET_COOKIE, line);
     }
+    response
 }
 
 fn bad(answer: String) -> Response<Reply> {

@@ -15,7 +15,7 @@ use crate::{
     call::era,
     config::target::Target,
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
-    identify::{cookie, header_names, read_connection_name},
+    identify::{cookie, header_names, read_connection_name, renew_cookie},
     listen::{
         access, home_page,
         http::{BodyError, SLOWEST},
@@ -463,6 +463,18 @@ async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Re
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
+    let mut response = stream(app, at, headers, &connection).await;
+    renew_cookie(app, headers, &mut response);
+    response
+}
+
+/// Opens the stream of a connection, or continues one.
+async fn stream(
+    app: &Arc<AppState>,
+    at: &RequestTarget,
+    headers: &HeaderMap,
+    connection: &ConnectionGuard,
+) -> Response<Reply> {
     let last = headers.get(mcp::LAST_EVENT_ID).and_then(|id| id.to_str().ok());
     let place = last.and_then(|id| app.ids.open(&connection.owner, connection.session, id).ok());
     if let Some((topic, number)) = place
@@ -480,14 +492,14 @@ async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Re
             let session =
                 app.sessions.find_by_id(&connection.owner, connection.default_session()).await.ok();
             connection.set_listening_principal(&at.principal);
-            app.recheck_listener(&connection);
-            listen_stream::resume(app, &connection).await;
+            app.recheck_listener(connection);
+            listen_stream::resume(app, connection).await;
             return reply::stream(stream.read_after(number, &app.ids).keeping(session));
         }
     }
     let session =
         app.sessions.find_by_id(&connection.owner, connection.default_session()).await.ok();
-    let stream = listen_stream::open(app, &connection, &at.principal).await;
+    let stream = listen_stream::open(app, connection, &at.principal).await;
     reply::stream(stream.read_after(0, &app.ids).keeping(session))
 }
 

@@ -157,44 +157,13 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use serde_json::Value;
-    use tracing_subscriber::fmt::MakeWriter;
+    use stayput_testkit::LogLines;
 
     use super::*;
 
-    /// Lines that a subscriber wrote.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl MakeWriter<'_> for Lines {
-        type Writer = Self;
-
-        fn make_writer(&self) -> Self {
-            self.clone()
-        }
-    }
-
-    impl Lines {
-        fn text(&self) -> String {
-            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-        }
-    }
-
     fn text_of(log: impl FnOnce()) -> String {
-        let lines = Lines::default();
+        let lines = LogLines::default();
         let builder = SubscriberBuilder::default().with_writer(lines.clone()).with_ansi(false);
         let builder = builder.without_time().with_target(false).fmt_fields(TextFields);
         tracing::subscriber::with_default(builder.finish(), log);
@@ -236,7 +205,7 @@ mod tests {
 
     #[test]
     fn json_line_has_the_fields() {
-        let lines = Lines::default();
+        let lines = LogLines::default();
         let builder = SubscriberBuilder::default().with_writer(lines.clone());
         let builder = builder.json().flatten_event(true).with_current_span(false);
         tracing::subscriber::with_default(builder.finish(), || {

@@ -22,7 +22,8 @@ pub(super) async fn call(
     let after = arguments(context).session_id("after")?;
     let page = app.sessions.list(context.owner, after, LIST_PAGE).await;
     let page = page.map_err(|error| Refusal::of(&error, "Try again later."))?;
-    Ok(ToolReply::listed(&page, SystemClock.now()).into())
+    let active = context.connection.map(|connection| connection.default_session());
+    Ok(ToolReply::listed(&page, active, SystemClock.now()).into())
 }
 
 /// Issues a handle for a session id. Session ids are not secret, and clients without credentials cannot be

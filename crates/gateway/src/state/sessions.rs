@@ -28,7 +28,7 @@ impl AppState {
         session: &Arc<Session>,
         server: Option<&str>,
     ) -> Result<(), SessionOpenError> {
-        self.sessions.end(session).await?;
+        self.engine.end_session(session, |name| self.servers.get(name).cloned()).await?;
         self.note(session.id(), Event::Ended { server, reason: EndReason::Closed });
         Ok(())
     }

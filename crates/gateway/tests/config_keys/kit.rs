@@ -295,12 +295,12 @@ pub(crate) fn address(gateway: &Gateway) -> &str {
 }
 
 /// Sends bytes on a new socket. Returns the status, or how no answer came within three seconds.
-pub(crate) async fn raw(gateway: &Gateway, bytes: &[u8]) -> String {
+pub(crate) async fn raw(gateway: &Gateway, bytes: &[u8], limit: Duration) -> String {
     let mut socket = TcpStream::connect(address(gateway)).await.unwrap();
     socket.write_all(bytes).await.unwrap();
     let mut said = [0; 12];
     let read = socket.read_exact(&mut said);
-    match tokio::time::timeout(Duration::from_secs(3), read).await {
+    match tokio::time::timeout(limit, read).await {
         Err(_) => "silence".to_owned(),
         Ok(Err(_)) => "closed".to_owned(),
         Ok(Ok(_)) => String::from_utf8_lossy(&said).replace("HTTP/1.1 ", ""),

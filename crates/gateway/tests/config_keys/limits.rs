@@ -86,10 +86,12 @@ async fn second_connection(stage: Stage) -> String {
     Peer::default().post(&gateway, "test", &hello()).await.status.as_str().to_owned()
 }
 
-/// Observer: the answer to a head that does not end.
+/// Observer: the answer to a head that does not end. With the key the end is waited for, however busy the machine is.
 async fn half_a_head(stage: Stage) -> String {
+    let is_set = !stage.file["stayput"]["limits"]["stall"].is_null();
+    let limit = if is_set { LONG } else { Duration::from_secs(3) };
     let gateway = stage.gateway().await;
-    raw(&gateway, b"GET /healthz HTTP/1.1\r\n").await
+    raw(&gateway, b"GET /healthz HTTP/1.1\r\n", limit).await
 }
 
 /// Begins a POST of this owner whose body has `length` bytes. Returns when the gateway asks for the body.
@@ -114,7 +116,7 @@ async fn second_socket(stage: Stage) -> String {
     let gateway = stage.gateway().await;
     let _busy = begin(&gateway, "ann", 100).await;
     let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", address(&gateway));
-    raw(&gateway, request.as_bytes()).await
+    raw(&gateway, request.as_bytes(), LONG).await
 }
 
 /// Observer: the status of a large body of `owner` while the gateway reads another one of Ann.

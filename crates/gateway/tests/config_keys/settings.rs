@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     kit::{Peer, Stage, greet_as, hello, raw},
-    support::until,
+    support::{LONG, until},
 };
 
 /// Observer: the address that the gateway listens on, without the port.
@@ -86,7 +86,7 @@ async fn other_host(stage: Stage) -> String {
          accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    raw(&gateway, head.as_bytes()).await
+    raw(&gateway, head.as_bytes(), LONG).await
 }
 
 /// Observer: a call after the end of the session's process, if the session says that it ends soon. Otherwise a call at

@@ -285,9 +285,8 @@ async fn flood_of_large_bodies_neither_stalls_nor_exhausts_the_gateway() {
             })
         })
         .collect();
-    let start = Instant::now();
+    // Each connection has sent a whole body, however long that takes. A stalled gateway fails the calls of Bob.
     while sent.load(Ordering::SeqCst) < 16 {
-        assert!(start.elapsed() < LONG);
         stage.bob_calls(10).await;
     }
     stage.bob_calls(50).await;

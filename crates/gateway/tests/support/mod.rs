@@ -367,11 +367,6 @@ pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
 
 /// Waits until no process has this mark on its command line.
 pub(crate) async fn gone(mark: &str) {
-    for _ in 0..1_000 {
-        if processes::with_token(mark).is_empty() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("still there: {:?}", processes::with_token(mark));
+    let gone = tokio::time::timeout(LONG, processes::wait_until_gone(mark)).await;
+    assert!(gone.is_ok(), "still there: {:?}", processes::with_token(mark));
 }

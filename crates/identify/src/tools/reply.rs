@@ -106,11 +106,12 @@ impl ToolReply {
     }
 
     /// Returns a page of `session_list`, of at most [`LIST_PAGE`] records. Provisional sessions are left out, because
-    /// no client has asked for them yet.
+    /// no client has asked for them yet. R158: `active` is the session of requests that name none, if the
+    /// client has one.
     #[must_use]
-    pub fn listed(page: &[Record], now: Timestamp) -> Self {
+    pub fn listed(page: &[Record], active: Option<SessionId>, now: Timestamp) -> Self {
         let shown: Vec<&Record> = page.iter().filter(|record| !record.provisional).collect();
-        let lines: Vec<String> = shown.iter().map(|record| list_line(record)).collect();
+        let lines: Vec<String> = shown.iter().map(|record| list_line(record, active)).collect();
         let mut text = match lines.is_empty() {
             true => "You have no sessions.".to_owned(),
             false => lines.join("\n"),
@@ -119,7 +120,16 @@ impl ToolReply {
         if last.is_some() {
             text.push_str("\nThere are more: call again with `after` and the last id.");
         }
-        let sessions: Vec<Value> = shown.iter().map(|record| list_entry(record, now)).collect();
+        let sessions: Vec<Value> = shown
+            .iter()
+            .map(|record| {
+                let mut entry = list_entry(record, now);
+                if let Some(active) = active {
+                    entry["active"] = (active == record.id).into();
+                }
+                entry
+            })
+            .collect();
         Self { text, structure: json!({ "sessions": sessions, "after": last }) }
     }
 
@@ -139,14 +149,23 @@ pub fn chosen_name(record: &Record) -> Option<&str> {
     matches!(key.source(), "name" | "project").then(|| key.value())
 }
 
-fn list_line(record: &Record) -> String {
+/// Returns the project that a session belongs to, without the escapes of its key.
+fn project(record: &Record) -> Option<String> {
+    let key = record.key.as_ref().filter(|key| key.source() == "project")?;
+    let (project, _) = key.value().split_once('/')?;
+    Some(project.replace("%2F", "/").replace("%25", "%"))
+}
+
+fn list_line(record: &Record, active: Option<SessionId>) -> String {
     let name = chosen_name(record).map(|name| format!(", name: {name}")).unwrap_or_default();
     let (created, used) = (record.created.to_rfc3339(), record.last_used.to_rfc3339());
-    format!("{}{name}, started {created}, last used {used}", record.id)
+    let mark = if active == Some(record.id) { ", active" } else { "" };
+    format!("{}{name}{mark}, started {created}, last used {used}", record.id)
 }
 
 fn list_entry(record: &Record, now: Timestamp) -> Value {
     let mut described = describe(record, record.deadline(), now);
+    described["project"] = project(record).into();
     described["source"] = record.key.as_ref().map(|key| key.source().to_owned()).into();
     described["last_used"] = record.last_used.to_rfc3339().into();
     described["unused_seconds"] = now.since(record.last_used).as_secs().into();
@@ -209,14 +228,30 @@ mod tests {
     #[test]
     fn list_hides_provisional_sessions_and_keys_of_hosts() {
         let now = Timestamp::from_millis(0).after(Duration::from_secs(9));
-        assert_eq!(ToolReply::listed(&[], now).text, "You have no sessions.");
+        assert_eq!(ToolReply::listed(&[], None, now).text, "You have no sessions.");
         let mut page = vec![record(Key::new("codex", "host-secret").unwrap()); LIST_PAGE];
         page[0].provisional = true;
-        let reply = ToolReply::listed(&page, now);
+        let reply = ToolReply::listed(&page, None, now);
         assert!(!format!("{reply:?}").contains("host-secret"));
         assert_eq!(reply.structure["sessions"].as_array().unwrap().len(), LIST_PAGE - 1);
         assert_eq!(reply.structure["after"], page[LIST_PAGE - 1].id.to_string());
         assert_eq!(reply.structure["sessions"][0]["unused_seconds"], 9);
         assert!(reply.text.contains("There are more"));
+    }
+
+    /// R158.
+    #[test]
+    fn list_shows_the_project_and_the_active_session() {
+        let now = Timestamp::from_millis(0);
+        let page = ["p%2Fq%252F/a", "other/a"].map(|it| record(Key::new("project", it).unwrap()));
+        let reply = ToolReply::listed(&page, Some(page[1].id), now);
+        let shown = |at: usize| {
+            let entry = &reply.structure["sessions"][at];
+            (entry["project"].clone(), entry["active"].clone())
+        };
+        assert_eq!(shown(0), (json!("p/q%2F"), json!(false)));
+        assert_eq!(shown(1), (json!("other"), json!(true)));
+        let active: Vec<bool> = reply.text.lines().map(|it| it.contains(", active,")).collect();
+        assert_eq!(active, [false, true]);
     }
 }

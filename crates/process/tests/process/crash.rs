@@ -70,8 +70,7 @@ async fn nothing_outlives_a_kill(way: Way) {
     until("the end of all", || alive(&token).is_empty()).await;
     let took = killed.elapsed();
     println!("{way:?}: nothing lives {took:?} after kill -9");
-    // The promise is two seconds; the rest allows for a busy machine.
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
 #[tokio::test]
@@ -226,7 +225,9 @@ async fn sweep_kills_only_processes_of_dead_holders() {
     for _ in 0..5 {
         let token = token();
         let mut left = start(format!("{space}.{me}.1.0.1"), &token);
-        until("what was left", || alive(&token).len() == 2).await;
+        // Another gateway may end it before both processes run.
+        let is_over = |left: &mut std::process::Child| left.try_wait().unwrap().is_some();
+        until("what was left", || alive(&token).len() == 2 || is_over(&mut left)).await;
         swept = processes.sweep().await;
         let _ = left.wait();
         assert_eq!(alive(&token), [0_i32; 0]);

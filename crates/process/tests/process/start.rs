@@ -194,8 +194,8 @@ both_ways! {
             kit.ready("setsid sleep TOKEN & (setsid sleep TOKEN &); echo ready; exec cat").await;
         kit.count(3).await;
         let of = |pid: i32| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+            let sums = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+            let line = sums.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or("0");
             line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
         };
         // Some processes may still be between fork and exec.

@@ -140,7 +140,7 @@ async fn list(request: &RequestSession, arguments: ToolArguments<'_>) -> Result<
     }
     let after = arguments.session_id("after")?;
     let page = registry.store.list(Some(owner), after, LIST_PAGE).await?;
-    Ok(ToolReply::listed(&page, registry.now()))
+    Ok(ToolReply::listed(&page, None, registry.now()))
 }
 
 async fn switch(request: &RequestSession) -> Result<ToolReply, Error> {

@@ -28,9 +28,9 @@ use stayput_process::Processes;
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
-    AttachmentSink, Budget, BudgetUsage, ClientInfo, Isolation, Limits, Link, LinkKey,
-    LinkOpenError, LinkOwner, LossReason, Profile, Recycle, RecycleFilter, Server, SessionDirs,
-    UnremovedPaths,
+    Attachment, AttachmentSink, Budget, BudgetUsage, ClientInfo, Isolation, Limits, Link, LinkKey,
+    LinkOpenError, LinkOwner, LossReason, Profile, Recycle, RecycleFilter, Scope, Server,
+    SessionDirs, UnremovedPaths,
     open::opener::{OpenRequest, Opener},
     pool::{
         pool_entry::{EndingLink, PoolEntry},
@@ -100,6 +100,25 @@ pub struct LinkOpenOptions {
     pub sink: Option<Arc<dyn AttachmentSink>>,
     /// Generation of the first link.
     pub generation: Generation,
+}
+
+/// Session of a server that an attachment names.
+#[derive(Clone, Debug)]
+pub struct RemoteSession {
+    /// Server that has the session.
+    pub server: Server,
+    /// Scope of the link to it.
+    pub scope: Scope,
+    /// Attachment that names the session.
+    pub attachment: Attachment,
+}
+
+impl RemoteSession {
+    /// Whether the session is deleted when ours ends.
+    #[must_use]
+    pub fn is_deletable(&self) -> bool {
+        self.server.options().delete_on_end && self.attachment.can_resume()
+    }
 }
 
 /// Result of closing all links.
@@ -284,10 +303,26 @@ impl Links {
     /// The end begins when this function is called, and continues if the future is dropped. A link that is
     /// opened for the session meanwhile waits for the end.
     pub fn end(&self, session: SessionId) -> impl Future<Output = UnremovedPaths> + use<> {
+        self.end_with(session, Vec::new())
+    }
+
+    /// Ends all links of a session as [`Links::end`], and deletes those of its `remote` sessions for which there is
+    /// no link in this pool.
+    pub fn end_with(
+        &self,
+        session: SessionId,
+        mut remote: Vec<RemoteSession>,
+    ) -> impl Future<Output = UnremovedPaths> + use<> {
         let (completion, gone) = CompletionGuard::new();
         let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
+        let is_linked = |it: &RemoteSession| {
+            let same = |entry: &Arc<PoolEntry>| entry.server.name() == it.server.name();
+            entries.iter().any(|entry| same(entry) && *entry.key.scope() == it.scope)
+        };
+        remote.retain(|it| !is_linked(it));
         // A released link leaves its session on the server: delete it there.
-        let deletions: Vec<_> = entries.iter().filter_map(|entry| self.forget(entry)).collect();
+        remote.extend(entries.iter().filter_map(|entry| entry.left_behind()));
+        let deletions: Vec<_> = remote.into_iter().filter_map(|it| self.delete(it)).collect();
         // Start the end of all links first, then wait for all of them.
         let mut ended = leaving(&entries, LossReason::Ended);
         ended.extend(self.0.profiles.end(session).into_iter().map(EndingLink::Opening));
@@ -324,16 +359,18 @@ impl Links {
         }
     }
 
-    /// Deletes a server-side session that remained after its link was released.
-    fn forget(&self, entry: &PoolEntry) -> Option<JoinHandle<()>> {
-        let kept = entry.left_behind().filter(|_| entry.server.options().delete_on_end)?;
-        let (links, server, scope) =
-            (self.clone(), entry.server.clone(), entry.key.scope().clone());
+    /// Deletes a server-side session that has no link.
+    fn delete(&self, remote: RemoteSession) -> Option<JoinHandle<()>> {
+        if !remote.is_deletable() {
+            return None;
+        }
+        let links = self.clone();
         Some(self.0.opener.runtime.spawn(async move {
+            let RemoteSession { server, scope, attachment } = remote;
             let client_info = ClientInfo::default();
             let plan = OpenRequest { server: &server, scope: &scope, client_info: &client_info };
             // Ignore errors: a server that cannot be reached has to expire the session itself.
-            let _ = links.0.opener.forget(plan, &kept).await;
+            let _ = links.0.opener.forget(plan, &attachment).await;
         }))
     }
 

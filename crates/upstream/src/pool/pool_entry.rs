@@ -13,7 +13,7 @@ use stayput_core::Generation;
 use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
 use crate::{
-    Attachment, Budget, Link, LinkKey, LinkOpenError, Loss, LossReason, Server,
+    Attachment, Budget, Link, LinkKey, LinkOpenError, Loss, LossReason, RemoteSession, Server,
     pool::{
         failure_backoff::FailureBackoff,
         link_report::LinkReport,
@@ -332,13 +332,14 @@ impl PoolEntry {
         leaving
     }
 
-    /// Attachment of a released link whose session still exists on the server.
-    pub(super) fn left_behind(&self) -> Option<Attachment> {
+    /// Session of a released link, which still exists on the server.
+    pub(super) fn left_behind(&self) -> Option<RemoteSession> {
         let state = lock(&self.state);
         let let_go = state.loss.as_ref().is_some_and(|loss| loss.leaves_state());
         let empty = matches!(state.phase, Phase::Empty);
         let last = state.last.as_deref().filter(|last| empty && let_go && last.can_resume());
-        last.cloned()
+        let (server, scope) = (self.server.clone(), self.key.scope().clone());
+        last.map(|last| RemoteSession { server, scope, attachment: last.clone() })
     }
 
     /// Ends the link if it is idle. Returns whether it was.

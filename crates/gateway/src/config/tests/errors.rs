@@ -203,7 +203,9 @@ fn errors_contain_no_secret() {
 /// The first segment of a path is either a server or the gateway's own.
 #[test]
 fn name_of_a_gateway_path_is_refused_as_a_server_name() {
-    for name in ["mcp", "sse", "ui", "admin", "healthz", "readyz", "metrics", "Admin"] {
+    for name in
+        ["mcp", "sse", "ui", "admin", "healthz", "readyz", "metrics", ".well-known", "Admin"]
+    {
         let said = says(&format!(
             "{{\n \"mcpServers\": {{\n  \"{name}\": {{\"command\": \"x\"}}\n }}\n}}"
         ));

@@ -1,0 +1,59 @@
+//! Ends sessions, and deletes their sessions on servers.
+
+use std::sync::Arc;
+
+use stayput_core::{Record, Session, SessionOpenError};
+use stayput_upstream::{
+    Attachment, Isolation, LinkOwner, RemoteSession, Scope, Server, UnremovedPaths,
+};
+
+use crate::Engine;
+
+impl Engine {
+    /// Ends a session for good. Its sessions on servers are deleted before the end is stored: if this process is
+    /// killed in between, the record is still there, and the next sweep ends the session and deletes them. `servers`
+    /// finds a server by its name. The caller ends the other links with [`Links::end`](stayput_upstream::Links::end).
+    ///
+    /// # Errors
+    /// An error of the store.
+    pub async fn end_session(
+        &self,
+        session: &Arc<Session>,
+        servers: impl Fn(&str) -> Option<Server>,
+    ) -> Result<(), SessionOpenError> {
+        let remote = self.remote_sessions(&session.record(), servers);
+        // If another process holds the session or has ended it, its links are not ours to end; `end` says so.
+        if !remote.is_empty() && self.sessions.begin_end(session).await.is_ok() {
+            let _ = self.links.end_with(session.id(), remote).await;
+        }
+        self.sessions.end(session).await
+    }
+
+    /// Ends the links of a session that expired, with this last record. Its sessions on servers are deleted, also
+    /// those of an earlier process.
+    pub fn end_expired<F>(
+        &self,
+        record: &Record,
+        servers: F,
+    ) -> impl Future<Output = UnremovedPaths> + use<F>
+    where
+        F: Fn(&str) -> Option<Server>,
+    {
+        self.links.end_with(record.id, self.remote_sessions(record, servers))
+    }
+
+    /// Returns the sessions on servers that end with the session of this record.
+    fn remote_sessions(
+        &self,
+        record: &Record,
+        servers: impl Fn(&str) -> Option<Server>,
+    ) -> Vec<RemoteSession> {
+        let link_owner = LinkOwner::new(record.owner.clone(), record.id);
+        let scope = Scope::of(Isolation::PerSession, &link_owner);
+        let remote = record.attachments.iter().filter_map(|(name, sealed)| {
+            let attachment = Attachment::open(sealed, &self.seal).ok()?;
+            Some(RemoteSession { server: servers(name)?, scope: scope.clone(), attachment })
+        });
+        remote.filter(RemoteSession::is_deletable).collect()
+    }
+}
