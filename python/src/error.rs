@@ -52,7 +52,7 @@ fn details<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyDict>> 
 }
 
 /// Exit code of a process, or minus the signal that killed it, as Python's `subprocess` has it.
-fn exit_code(status: ExitStatus) -> Option<i32> {
+pub(crate) fn exit_code(status: ExitStatus) -> Option<i32> {
     match status {
         ExitStatus::Code(code) => Some(code),
         ExitStatus::Signal(signal) => Some(-signal),

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use stayput::Event;
 use tokio::sync::Mutex;
 
-use crate::{operation::Operation, shared_hub::SharedHub, value::IntoPython};
+use crate::{error::exit_code, operation::Operation, shared_hub::SharedHub, value::IntoPython};
 
 /// Subscription to events.
 #[pyclass(frozen, module = "stayput._core")]
@@ -40,18 +40,31 @@ impl Events {
 struct NextEvent(Option<Event>);
 
 impl IntoPython for NextEvent {
-    /// Tuple of kind, session, server, generation and reason.
+    /// Tuple of kind, session, server, generation and reason, name, exit code and detail.
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        type Tuple = (&'static str, String, Option<String>, Option<u64>, Option<&'static str>);
+        type Ending = (Option<&'static str>, Option<String>, Option<i32>, String);
+        type Tuple = (&'static str, String, Option<String>, Option<u64>, Ending);
         let tuple: Tuple = match self.0 {
-            Some(Event::Linked { session, server, generation }) => {
-                ("linked", session.to_string(), Some(server), Some(generation.0), None)
+            Some(Event::Linked { session, name, server, generation }) => {
+                let ending = (None, name, None, String::new());
+                ("linked", session.to_string(), Some(server), Some(generation.0), ending)
             }
-            Some(Event::Lost { session, server, generation, reason }) => {
-                ("lost", session.to_string(), server, Some(generation.0), Some(reason))
+            Some(Event::Lost {
+                session,
+                name,
+                server,
+                generation,
+                reason,
+                exit_status,
+                detail,
+            }) => {
+                let ending = (Some(reason), name, exit_status.and_then(exit_code), detail);
+                ("lost", session.to_string(), server, Some(generation.0), ending)
             }
-            Some(Event::Ended { session }) => ("ended", session.to_string(), None, None, None),
-            Some(_) => ("unknown", String::new(), None, None, None),
+            Some(Event::Ended { session, name }) => {
+                ("ended", session.to_string(), None, None, (None, name, None, String::new()))
+            }
+            Some(_) => ("unknown", String::new(), None, None, (None, None, None, String::new())),
             None => return Ok(py.None()),
         };
         Ok(tuple.into_pyobject(py)?.into_any().unbind())

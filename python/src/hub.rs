@@ -243,6 +243,11 @@ impl Hub {
         self.open_op(|hub| async move { hub.find(&name).await })
     }
 
+    /// Lists the live sessions of this agent, or of all.
+    fn sessions(&self) -> PyResult<Operation> {
+        self.op(|hub| async move { hub.sessions().await })
+    }
+
     /// Creates a session under a name that every agent can find.
     fn global_session(&self, name: String) -> PyResult<Operation> {
         self.open_op(|hub| async move { hub.global_session(&name).await })

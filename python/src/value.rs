@@ -65,6 +65,13 @@ impl IntoPython for SessionInfo {
     }
 }
 
+impl IntoPython for Vec<SessionInfo> {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let all: PyResult<Vec<_>> = self.into_iter().map(|info| info.into_python(py)).collect();
+        Ok(PyList::new(py, all?)?.into_any().unbind())
+    }
+}
+
 impl IntoPython for CloseReport {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = (self.opened, self.sessions, self.links, self.killed);

@@ -233,6 +233,12 @@ class Event:
     """Generation of the link, or the generation that begins after a loss."""
     reason: str | None = None
     """Reason of a loss, in one word."""
+    session_name: str | None = None
+    """Name of the session, if it has one."""
+    exit_code: int | None = None
+    """After a loss: exit code of the server's process; minus the signal, if it was killed."""
+    detail: str = ""
+    """After a loss: last lines of the process on stderr, without the configured secrets."""
 
 
 @dataclass(frozen=True)

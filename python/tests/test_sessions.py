@@ -127,6 +127,8 @@ def test_agents_have_separate_names(kit: Kit) -> None:
             ann, bob = hub.agent("ann"), hub.agent("bob")
             assert [await count(ann.session("x")), await count(bob.session("x"))] == [1, 1]
             assert await count(ann.session("x")) == 2
+            assert {(it.agent, it.name) for it in await hub.sessions()} == {("ann", "x"), ("bob", "x")}
+            assert [it.agent for it in await ann.sessions()] == ["ann"]
             shared = await ann.global_session("ours")
             assert await count(shared) == 1
             assert await count(await bob.find_global("ours")) == 2
@@ -156,6 +158,7 @@ def test_each_event_is_sent_once(kit: Kit) -> None:
     events = asyncio.run(main())
     assert [event.kind for event in events if event.kind != "linked"] == ["lost", "ended"]
     assert events[0].kind == "linked" and events[0].server == "counter"
+    assert {event.session_name for event in events} == {"chat"}
 
 
 def test_list_of_all_servers_skips_disabled_ones(kit: Kit) -> None:

@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use stayput_core::{Generation, SessionId};
+use stayput_core::{Generation, Record, SessionId};
+use stayput_process::ExitStatus;
 use tokio::sync::broadcast;
 
 use crate::lock::lock;
@@ -18,6 +19,8 @@ pub enum Event {
     Linked {
         /// The session; of a link that several sessions share, the first one that used it.
         session: SessionId,
+        /// Name of the session, if it has one.
+        name: Option<String>,
         /// The server.
         server: String,
         /// Generation of the link.
@@ -27,17 +30,25 @@ pub enum Event {
     Lost {
         /// The session.
         session: SessionId,
+        /// Name of the session, if it has one.
+        name: Option<String>,
         /// The server, or `None` if the state of the whole session was lost.
         server: Option<String>,
         /// Generation that begins.
         generation: Generation,
         /// Reason in one word, see [`StateLost::reason`](crate::StateLost::reason).
         reason: &'static str,
+        /// Exit status of the server's process, if it ended by itself or was killed.
+        exit_status: Option<ExitStatus>,
+        /// Last lines of the process on stderr, see [`StateLost::detail`](crate::StateLost::detail).
+        detail: String,
     },
     /// The session ended.
     Ended {
         /// The session.
         session: SessionId,
+        /// Name of the session, if it has one.
+        name: Option<String>,
     },
 }
 
@@ -45,16 +56,21 @@ impl Event {
     /// Emits the event to `tracing`, as a warning if state was lost.
     pub(crate) fn trace(&self) {
         match self {
-            Self::Linked { session, server, generation } => {
+            Self::Linked { session, server, generation, .. } => {
                 tracing::info!(%session, server, %generation, "session linked");
             }
-            Self::Lost { session, server, generation, reason } => {
+            Self::Lost { session, server, generation, reason, .. } => {
                 let server = server.as_deref();
                 tracing::warn!(%session, server, %generation, reason, "session lost its state");
             }
-            Self::Ended { session } => tracing::info!(%session, "session ended"),
+            Self::Ended { session, .. } => tracing::info!(%session, "session ended"),
         }
     }
+}
+
+/// Name of a session in events.
+pub(crate) fn name_of(record: &Record) -> Option<String> {
+    record.key.as_ref().map(|key| key.value().to_owned())
 }
 
 /// Subscription to events. A slow reader misses the oldest ones.

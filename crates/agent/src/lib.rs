@@ -89,9 +89,8 @@ pub use session::{
     RunStream, Session, SessionInfo, SessionStatus, SubAgent, SubAgentFuture, Ticket,
 };
 pub use stayput_config::{ConfigError, OnLoss};
-pub use stayput_core::{self as core, Expiry, Generation, SessionId, Timestamp, scope::spawn};
+pub use stayput_core::{Expiry, Generation, SessionId, Timestamp, scope::spawn};
 pub use stayput_process::{ExitStatus, WardenCommand, warden_main};
 pub use stayput_upstream::{
-    self as upstream, EraChoice, Http, Isolation, Limits, Options, Proxy, Stdio, Timeouts,
-    TransportConfig, Trust,
+    EraChoice, Http, Isolation, Limits, Options, Proxy, Stdio, Timeouts, TransportConfig, Trust,
 };

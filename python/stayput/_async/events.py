@@ -20,4 +20,5 @@ class Events:
         values = await wait(self._core.next())
         if values is None:
             raise StopAsyncIteration
-        return Event(*values)
+        *first, ending = values
+        return Event(*first, *ending)

@@ -21,4 +21,5 @@ class Events:
         values = wait(self._core.next())
         if values is None:
             raise StopIteration
-        return Event(*values)
+        *first, ending = values
+        return Event(*first, *ending)

@@ -187,6 +187,11 @@ class Hub(CallMethods):
         """Finds the session of this name. Raises `UnknownSessionError` if there is none."""
         return Session(self, name, wait(self._hub.find(name)))
 
+    def sessions(self) -> list[SessionInfo]:
+        """Lists the live sessions: of this agent, or of all agents if this is the hub itself. In a store these are also the
+        sessions of other processes; of a gateway, only those that this hub uses."""
+        return [SessionInfo.from_native(values) for values in wait(self._hub.sessions())]
+
     def global_session(self, name: str) -> Session:
         """Creates a session under a name that every agent can find by `find_global`. Raises `NameTakenError` if it exists."""
         return Session(self, name, wait(self._hub.global_session(name)))

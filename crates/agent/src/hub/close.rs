@@ -125,7 +125,7 @@ impl HubInner {
         for swept in self.engine.sweep().await {
             let id = swept.record.id;
             if swept.unreported_reason().is_some() {
-                self.send_ended(id);
+                self.send_ended(&swept.record);
             }
             if swept.is_revived {
                 continue;

@@ -19,14 +19,14 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{Agent, Clock, Owner, SessionId, Sessions, SystemClock, Timestamp};
+use stayput_core::{Agent, Clock, Owner, Record, SessionId, Sessions, SystemClock, Timestamp};
 use stayput_engine::Engine;
 use stayput_upstream::{LinkOwner, Links};
 use tokio::sync::broadcast;
 
 use crate::{
     Error, Events,
-    events::{Event, LossLog},
+    events::{Event, LossLog, name_of},
     handlers::Handlers,
 };
 
@@ -108,12 +108,13 @@ impl HubInner {
         let _ = self.events.send(event);
     }
 
-    pub(crate) fn send_ended(&self, session: SessionId) {
+    pub(crate) fn send_ended(&self, record: &Record) {
+        let session = record.id;
         self.losses.remove_session(session);
         if let Some(headers) = &self.headers {
             headers.remove_session(session);
         }
-        self.send_event(Event::Ended { session });
+        self.send_event(Event::Ended { session, name: name_of(record) });
     }
 }
 

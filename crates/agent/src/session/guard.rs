@@ -205,8 +205,8 @@ async fn end_session(hub: Arc<HubInner>, id: SessionId) -> Result<(), Error> {
         }
     }
     let _ = hub.links.end(id).await;
-    if found.is_some() {
-        hub.send_ended(id);
+    if let Some(session) = &found {
+        hub.send_ended(&session.record());
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use stayput_wire::Era;
 use super::scope::TaskScope;
 use crate::{
     Error, Event, Hub, StateLost,
+    events::name_of,
     hub::{HubInner, HubServer},
 };
 
@@ -131,6 +132,7 @@ impl SessionLink {
         self.hub.links_opened.fetch_add(1, Ordering::Relaxed);
         self.hub.send_event(Event::Linked {
             session: self.session.id(),
+            name: name_of(&self.session.record()),
             server: self.local_name.clone(),
             generation: link.generation(),
         });
@@ -180,10 +182,20 @@ impl SessionLink {
 
     /// Sends the event of a loss that a gateway reported.
     pub(crate) fn report_of_gateway(&self, lost: StateLost) -> StateLost {
-        let (session, server) = (self.session.id(), lost.server.clone());
-        let (generation, reason) = (lost.generation, lost.reason);
-        self.hub.send_event(Event::Lost { session, server, generation, reason });
+        self.send_lost(&lost);
         lost
+    }
+
+    fn send_lost(&self, lost: &StateLost) {
+        self.hub.send_event(Event::Lost {
+            session: self.session.id(),
+            name: name_of(&self.session.record()),
+            server: lost.server.clone(),
+            generation: lost.generation,
+            reason: lost.reason,
+            exit_status: lost.exit_status(),
+            detail: lost.detail().to_owned(),
+        });
     }
 
     /// Sends the event of a loss, once, and acknowledges the loss in the record.
@@ -203,9 +215,9 @@ impl SessionLink {
         }
         let server = (!whole_session).then(|| self.local_name.clone());
         let subject = if whole_session { Arc::from("") } else { name.clone() };
+        let lost = StateLost { server, generation, delivery, reason, link };
         if self.hub.losses.record(self.session.id(), (subject, branch), generation) {
-            let (session, server) = (self.session.id(), server.clone());
-            self.hub.send_event(Event::Lost { session, server, generation, reason });
+            self.send_lost(&lost);
         }
         if branch == 0 {
             let acknowledging =
@@ -213,7 +225,7 @@ impl SessionLink {
             // If this fails, the loss is reported once more, which does no harm.
             let _ = acknowledging.await;
         }
-        StateLost { server, generation, delivery, reason, link }
+        lost
     }
 
     /// Converts the error of a call. A loss of state is reported to this scope.

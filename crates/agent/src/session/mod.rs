@@ -13,7 +13,7 @@ mod ticket;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use stayput_core::{Expiry, Generation, SessionId, Timestamp, scope::InSession as _};
+use stayput_core::{Expiry, Generation, Record, SessionId, Timestamp, scope::InSession as _};
 use stayput_upstream::{LinkOwner, LinkState, LossReason};
 
 use crate::{Error, Handlers, Headers, Hub};
@@ -57,6 +57,20 @@ pub struct SessionInfo {
     pub expires: Option<Timestamp>,
     /// Highest generation of all its links so far.
     pub generation: Generation,
+}
+
+impl SessionInfo {
+    pub(crate) fn new(record: &Record, last_used: Timestamp) -> Self {
+        Self {
+            id: record.id,
+            name: record.key.as_ref().map(|key| key.value().to_owned()),
+            agent: record.agent.as_str().to_owned(),
+            created: record.created,
+            last_used,
+            expires: record.expiry.deadline(record.created, last_used),
+            generation: record.generation,
+        }
+    }
 }
 
 /// State of the link between a session and a server.
@@ -146,17 +160,7 @@ impl Session {
     /// If it was ended.
     pub async fn info(&self) -> Result<SessionInfo, Error> {
         let session = self.hub.inner.thread.in_runtime(self.guard.acquire()).await?;
-        let record = session.record();
-        let last_used = session.session().last_used();
-        Ok(SessionInfo {
-            id: record.id,
-            name: record.key.as_ref().map(|key| key.value().to_owned()),
-            agent: record.agent.as_str().to_owned(),
-            created: record.created,
-            last_used,
-            expires: record.expiry.deadline(record.created, last_used),
-            generation: record.generation,
-        })
+        Ok(SessionInfo::new(&session.record(), session.session().last_used()))
     }
 
     /// Names of the servers to which it has a link, or is opening one.

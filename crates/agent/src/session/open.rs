@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use stayput_core::{
-    Agent, Key, OpenOptions, OpenedSession, SessionId, SessionOpenError, StoreError,
+    Agent, Key, OpenOptions, OpenedSession, Record, SessionId, SessionOpenError, StoreError,
 };
 
 use super::{
-    Session,
+    Session, SessionInfo,
     guard::{SessionGuard, retry_while_held},
 };
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
     hub::{DefaultSession, HubInner},
     lock::lock,
 };
+
+/// Number of records that [`Hub::sessions`] reads at once.
+const SESSIONS_PER_PAGE: usize = 500;
 
 /// Source of session names that all agents share.
 const GLOBAL_NAME_SOURCE: &str = "global";
@@ -56,6 +59,31 @@ impl Hub {
             Err(SessionOpenError::Ended(_)) => Err(Error::UnknownSession),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Lists the live sessions, in the order of their ids: of this agent, or of all agents if this is the hub itself.
+    /// In a store these are also the sessions of other processes; of a gateway, only those that this hub uses.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
+        self.inner.check_open()?;
+        let listing = async {
+            let (mut all, mut after) = (Vec::new(), None);
+            loop {
+                let page =
+                    self.inner.sessions.list(&self.inner.owner, after, SESSIONS_PER_PAGE).await?;
+                after = page.last().map(|record| record.id);
+                let is_last = page.len() < SESSIONS_PER_PAGE;
+                let is_ours = |it: &&Record| self.agent == Agent::none() || it.agent == self.agent;
+                let ours = page.iter().filter(is_ours);
+                all.extend(ours.map(|it| SessionInfo::new(it, it.last_used)));
+                if is_last {
+                    return Ok(all);
+                }
+            }
+        };
+        self.inner.thread.in_runtime(listing).await
     }
 
     /// Creates a session under a name that every agent can find by [`Hub::find_global`].

@@ -134,7 +134,7 @@ impl Session {
             let ended = session.session().clone();
             drop(session);
             hub.sessions.end_and_remove(&ended).await?;
-            hub.send_ended(ended.id());
+            hub.send_ended(&ended.record());
             Ok(Ticket(ticket))
         };
         hub.thread.in_runtime(leaving).await

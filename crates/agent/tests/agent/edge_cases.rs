@@ -18,7 +18,7 @@ async fn count_on(session: &Session) -> Result<u64, Error> {
 async fn scope_is_cleared_after_a_run() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
-    let current = || stayput::core::scope::current().and_then(|scope| scope.session());
+    let current = || stayput::ffi::current().and_then(|scope| scope.session());
     assert_eq!(current(), None);
     let session = hub.session("a").await.unwrap();
     session.run(async { assert_eq!(current(), Some(session.id())) }).await;

@@ -351,3 +351,24 @@ async fn result_converts_to_the_sdk_type() {
     let text = serde_json::to_value(&counted).unwrap();
     assert_eq!(text["content"][0]["text"], "1");
 }
+
+/// The list has all live sessions, or those of one agent.
+#[tokio::test]
+async fn live_sessions_are_listed() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    let ann = hub.agent("ann").unwrap();
+    let (first, _second) = (hub.session("a").await.unwrap(), ann.session("b").await.unwrap());
+    let names = |found: Vec<stayput::SessionInfo>| -> Vec<(String, Option<String>)> {
+        // Ids of the same millisecond have no order.
+        let mut names: Vec<_> = found.into_iter().map(|it| (it.agent, it.name)).collect();
+        names.sort();
+        names
+    };
+    let (of_hub, of_ann) =
+        ((String::new(), Some("a".to_owned())), ("ann".to_owned(), Some("b".to_owned())));
+    assert_eq!(names(hub.sessions().await.unwrap()), [of_hub, of_ann.clone()]);
+    assert_eq!(names(ann.sessions().await.unwrap()), std::slice::from_ref(&of_ann));
+    first.end().await.unwrap();
+    assert_eq!(names(hub.sessions().await.unwrap()), [of_ann]);
+}

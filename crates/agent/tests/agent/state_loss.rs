@@ -48,13 +48,14 @@ async fn loss_is_reported_to_all_concurrent_calls_and_sends_one_event() {
     let (mut lost, mut linked) = (0, 0);
     loop {
         match events.next().await.unwrap() {
-            Event::Lost { server, .. } => {
-                assert_eq!(server.as_deref(), Some("counter"));
+            Event::Lost { server, name, exit_status, .. } => {
+                assert_eq!((server.as_deref(), name.as_deref()), (Some("counter"), Some("a")));
+                assert_eq!(exit_status, Some(ExitStatus::Signal(9)));
                 lost += 1;
             }
             Event::Linked { .. } => linked += 1,
-            Event::Ended { session: id } => {
-                assert_eq!(id, session.id());
+            Event::Ended { session: id, name } => {
+                assert_eq!((id, name.as_deref()), (session.id(), Some("a")));
                 break;
             }
             other => panic!("{other:?}"),
