@@ -4,6 +4,7 @@
 #
 #   install_peers          fetches those of the tests, if what is there was not made from these lock files
 #   install_bench_peers    likewise those that the benchmark of the gateway runs beside it
+#   install_hosts          likewise the hosts whose list of servers `make hosts` asks
 #   export_peers           names the folder to the tests, in STAYPUT_TEST_PEERS
 #   export_bench_peers     names its folder to the benchmark, in STAYPUT_BENCH_PEERS, if it is there
 
@@ -12,12 +13,14 @@
 
 peers_dir=${tools_dir%/tools}/peers
 bench_peers_dir=${tools_dir%/tools}/bench-peers
+hosts_dir=${tools_dir%/tools}/hosts
 
 # The Python environments that LOCKS asks for, each with the file that pins it. FastMCP, mcp-proxy and the snippets for
 # the SDK's version 1 want different versions of the SDK, so they do not share one.
 environments() {
     case "$1" in
     peers/bench) printf '%s\n' "python-fastmcp peers/requirements.txt" "python peers/bench/requirements.txt" ;;
+    peers/hosts) ;;
     *) printf '%s\n' "python $1/requirements.txt" "python-sdk1 $1/requirements-sdk1.txt" ;;
     esac
 }
@@ -44,6 +47,11 @@ install_peers() {
 # In a folder of their own: to measure never touches what the tests need.
 install_bench_peers() {
     install_pinned peers/bench "$bench_peers_dir"
+}
+
+# In a folder of their own: they are large, and no test of `make test` needs them.
+install_hosts() {
+    install_pinned peers/hosts "$hosts_dir"
 }
 
 # install_pinned LOCKS FOLDER

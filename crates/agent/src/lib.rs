@@ -13,7 +13,7 @@
 //! # async fn research(_: &str) -> Result<(), stayput::Error> { Ok(()) }
 //! # async fn example() -> Result<(), stayput::Error> {
 //! let hub = Hub::builder()
-//!     .server("browser", Stdio::new("npx").args(["-y", "@playwright/mcp"]))
+//!     .server("browser", Stdio::new("npx").args(["-y", "@playwright/mcp", "--isolated"]))
 //!     .build()?;
 //!
 //! // Run: the session is opened by the first call and ends with the future.

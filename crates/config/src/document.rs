@@ -9,6 +9,7 @@ use std::{
 use stayput_wire::Raw;
 
 use crate::{
+    client_file::{self, is_toml},
     environment::Environment,
     error::{ConfigError, Place, Problem},
     expand::ExpandContext,
@@ -75,8 +76,14 @@ impl Document {
         let broken = |at: usize, problem: Problem| {
             self.locate(ValueError { at, key: String::new(), problem: problem.into() })
         };
-        let plain =
-            jsonc::to_json(text).map_err(|unclosed| broken(unclosed.0, Problem::Comment))?;
+        let plain = match is_toml(&self.origin) {
+            true => {
+                client_file::toml::to_json(text).map_err(|error| broken(error.at, error.problem))?
+            }
+            false => {
+                jsonc::to_json(text).map_err(|unclosed| broken(unclosed.0, Problem::Comment))?
+            }
+        };
         let root = Raw::parse(&plain)
             .map_err(|error| broken(error.at(), Problem::Syntax(error.kind())))?;
         let folder = folder_of(&self.origin);
@@ -88,7 +95,9 @@ impl Document {
     #[must_use]
     pub fn locate(&self, error: ValueError) -> ConfigError {
         let ValueError { at, key, problem } = error;
-        let place = Some(Place::find(&self.text, at));
+        // The values of a TOML file have no places in its text, only its syntax errors do.
+        let has_place = !is_toml(&self.origin) || matches!(*problem, Problem::Toml(_));
+        let place = has_place.then(|| Place::find(&self.text, at));
         ConfigError { file: self.origin.clone(), place, key, problem }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
     fmt,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
-use stayput_upstream::Stdio;
+use stayput_upstream::{StderrSink, Stdio};
 
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
@@ -17,6 +18,10 @@ pub struct Environment {
     program: Option<PathBuf>,
     /// Working directory of children without `cwd`, if the environment is that of another process.
     child_cwd: Option<PathBuf>,
+    /// All variables, if children get all of them.
+    ambient: Option<BTreeMap<String, String>>,
+    /// Receiver of the stderr of children.
+    stderr: Option<StderrSink>,
     /// Files that the configuration named, readable or not.
     files: Mutex<BTreeSet<PathBuf>>,
     /// Values that were filled in since the last [`Self::take_filled`].
@@ -38,6 +43,18 @@ impl Environment {
         Self::new(variables, std::env::current_exe().ok(), Some(cwd))
     }
 
+    /// Gives children all these variables, not only the usual ones. They are no part of a server's identity.
+    #[must_use]
+    pub fn with_ambient(self, variables: BTreeMap<String, String>) -> Self {
+        Self { ambient: Some(variables), ..self }
+    }
+
+    /// Passes the stderr of children to `sink`.
+    #[must_use]
+    pub fn with_stderr(self, sink: StderrSink) -> Self {
+        Self { stderr: Some(sink), ..self }
+    }
+
     /// Returns an environment with these variables, in which `program` runs.
     #[must_use]
     pub fn from_variables(variables: &[(&str, &str)], program: &str) -> Self {
@@ -49,8 +66,8 @@ impl Environment {
     }
 
     fn new(variables: Box<Lookup>, program: Option<PathBuf>, child_cwd: Option<PathBuf>) -> Self {
-        let (files, filled) = Default::default();
-        Self { variables, program, child_cwd, files, filled }
+        let (ambient, stderr, files, filled) = Default::default();
+        Self { variables, program, child_cwd, ambient, stderr, files, filled }
     }
 
     /// Records a file that the configuration depends on.
@@ -78,6 +95,15 @@ impl Environment {
     /// Sets the inherited variables of a child, including `names`. Those of another process are copied as they are
     /// now.
     pub(super) fn inherited(&self, stdio: Stdio, names: &[String]) -> Stdio {
+        let stdio = match &self.stderr {
+            Some(sink) => stdio.stderr(sink.clone()),
+            None => stdio,
+        };
+        if let Some(all) = &self.ambient {
+            let owned =
+                |(name, value): (&String, &String)| (OsString::from(name), OsString::from(value));
+            return stdio.ambient(all.iter().map(owned));
+        }
         if self.child_cwd.is_none() {
             return stdio.inherit(names);
         }
@@ -88,6 +114,11 @@ impl Environment {
             Some(value) if !value.starts_with("()") => stdio.env(name, escaped(&value)),
             _ => stdio,
         })
+    }
+
+    /// Returns the working directory of the process whose environment this is.
+    pub(crate) fn cwd(&self) -> Option<PathBuf> {
+        self.child_cwd.clone().or_else(|| std::env::current_dir().ok())
     }
 
     /// Returns the working directory of children without `cwd`, if it differs from that of this process.

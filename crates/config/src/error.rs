@@ -67,6 +67,9 @@ pub enum Problem {
     /// The file is not JSON.
     #[error("this is not JSON: {0}")]
     Syntax(SyntaxKind),
+    /// The file is not TOML.
+    #[error("this is not TOML: {0}")]
+    Toml(String),
     /// A comment has no end.
     #[error("this comment has no end; add */")]
     Comment,
@@ -142,6 +145,15 @@ pub enum Problem {
     )]
     UnknownExpansion {
         /// Text between the braces.
+        name: String,
+    },
+    /// `${input:…}`, which VS Code asks its user for.
+    #[error(
+        "${{input:{name}}} is missing: VS Code asks for it in its window, and Stayput has no window; write ${{env:NAME}} \
+         and set that variable"
+    )]
+    Input {
+        /// Id of the input.
         name: String,
     },
     /// Session value in a place that is not expanded per session.

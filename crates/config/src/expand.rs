@@ -67,6 +67,9 @@ impl ExpandContext<'_> {
         if name == "stayput" {
             return self.environment.program().map(str::to_owned).ok_or(Problem::NoProgram);
         }
+        if let Some(value) = self.editor_value(name)? {
+            return Ok(value);
+        }
         if let Some(path) = name.strip_prefix("file:") {
             return self.file_value(path).inspect(|value| self.environment.record_filled(value));
         }
@@ -89,6 +92,32 @@ impl ExpandContext<'_> {
             }
             None => value.ok_or_else(|| Problem::Unset { name: variable.to_owned() }),
         }
+    }
+
+    /// Returns a value that editors fill in; `None` if the name is none of theirs.
+    fn editor_value(self, name: &str) -> Result<Option<String>, Problem> {
+        let text = |path: &Path| path.to_str().map(str::to_owned).ok_or(Problem::Folder);
+        Ok(Some(match name {
+            "workspaceFolder" => text(self.workspace())?,
+            "workspaceFolderBasename" => {
+                text(Path::new(self.workspace().file_name().unwrap_or_default()))?
+            }
+            "userHome" => text(&self.environment.home().ok_or(Problem::NoHome)?)?,
+            "pathSeparator" | "/" => std::path::MAIN_SEPARATOR.to_string(),
+            _ => {
+                return match name.strip_prefix("input:") {
+                    Some(input) => Err(Problem::Input { name: displayable(input) }),
+                    None => Ok(None),
+                };
+            }
+        }))
+    }
+
+    /// Returns the folder of the project: that of the file, or the one around `.vscode` and its like.
+    fn workspace(&self) -> &Path {
+        let hidden =
+            self.folder.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b"."));
+        self.folder.parent().filter(|_| hidden).unwrap_or(self.folder)
     }
 
     fn file_value(self, path: &str) -> Result<String, Problem> {
@@ -247,6 +276,8 @@ mod tests {
             ("${X:-y}${NO:-y z}${EMPTY:-y}${env:NO:-}", "exy zy"),
             ("${EMPTY}", ""),
             ("${stayput}", "/bin/stayput"),
+            ("${workspaceFolder}${/}x", "/nowhere/x"),
+            ("${workspaceFolderBasename}", "nowhere"),
         ] {
             assert_eq!(template(text), value, "{text}");
             assert_eq!(expand(text, Target::Final).unwrap(), value, "{text}");
@@ -281,7 +312,7 @@ mod tests {
             ("${NO}", "NO is not set"),
             ("${env:NO}", "NO is not set"),
             ("${NO", "not closed"),
-            ("${input:token}", "${input:token}"),
+            ("${input:token}", "${input:token} is missing"),
             ("${}", "not a known expansion"),
             ("${1}", "not a known expansion"),
             ("${A-B:-s3cret}", "${A-B}"),

@@ -3,6 +3,15 @@
 /// Keys of the server list. VS Code uses the second one.
 pub const SERVERS: [&str; 2] = ["mcpServers", "servers"];
 
+/// Key of the server list of Codex.
+pub const CODEX_SERVERS: &str = "mcp_servers";
+
+/// Key of the server list of opencode. Gemini CLI has other settings under it.
+pub const OPENCODE_SERVERS: &str = "mcp";
+
+/// Key of the projects of Claude Code, each with servers of its own.
+pub const PROJECTS: &str = "projects";
+
 /// Key of Stayput's own settings, in the file and in each server.
 pub const STAYPUT: &str = "stayput";
 

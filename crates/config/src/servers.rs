@@ -44,6 +44,41 @@ pub struct ServerEntry {
     pub claims: ClaimFilter,
 }
 
+/// Returns the lists of servers of a file, and whether each is of a project. Of the projects of Claude Code only the
+/// one of the working directory counts.
+fn lists<'a>(
+    root: &ConfigValue<'a>,
+    file: &ConfigObject<'a>,
+) -> ReadResult<Vec<(bool, ConfigObject<'a>)>> {
+    let mut lists = Vec::new();
+    let cwd = root.context.environment.cwd();
+    let is_here = |member: &&Member<'_>| cwd.as_deref() == Some(Path::new(&*member.name));
+    if let Some(projects) = file.get(keys::PROJECTS).filter(|it| it.is_object()) {
+        let projects = projects.object()?;
+        let project = projects.iter().find(is_here).filter(|it| it.value.is_object());
+        let project = project.map(|it| it.value.object()).transpose()?;
+        if let Some(list) = project.as_ref().and_then(|it| it.get(keys::SERVERS[0])) {
+            lists.push((true, list.object()?));
+        }
+    }
+    let names = keys::SERVERS.into_iter().chain([keys::CODEX_SERVERS]);
+    for list in names.filter_map(|key| file.get(key)) {
+        lists.push((false, list.object()?));
+    }
+    if let Some(list) = file.get(keys::OPENCODE_SERVERS).filter(|it| it.is_object()) {
+        let list = list.object()?;
+        match list.get(keys::SERVERS[1]).filter(|it| it.is_object()) {
+            // Settings of an older VS Code.
+            Some(nested) => lists.push((false, nested.object()?)),
+            None if list.iter().any(|it| it.value.is_object()) => {
+                lists.push((false, list.objects_only()));
+            }
+            None => {}
+        }
+    }
+    Ok(lists)
+}
+
 impl Servers {
     /// Reads the servers of the file `path`, with the environment of this process. Gateway settings in the file are
     /// ignored.
@@ -88,9 +123,16 @@ impl Servers {
         check: impl Fn(&Member<'_>) -> ReadResult<()>,
     ) -> ReadResult<Self> {
         let mut servers = Self::default();
-        for list in keys::SERVERS.into_iter().filter_map(|key| file.get(key)) {
+        let mut near = Vec::new();
+        for (is_project, list) in lists(root, file)? {
             servers.listed = true;
-            for member in list.object()?.iter() {
+            for member in list.iter() {
+                // A server of the project comes before one of the user with the same name.
+                if is_project {
+                    near.push(member.name.clone());
+                } else if near.contains(&member.name) {
+                    continue;
+                }
                 if let Err(error) = servers.read_entry(member, &check) {
                     servers.broken.push((member.name.clone().into_owned(), error));
                 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use stayput_upstream::{Http, Stdio, TransportConfig, misspelt};
 
 use crate::{
+    client_file::URL_KEYS,
     env_file,
     environment::escaped,
     error::Problem,
@@ -19,12 +20,15 @@ enum TransportKind {
     Sse,
 }
 
-const TRANSPORT_KINDS: [(&str, TransportKind); 5] = [
+/// Kinds by their names. The last two are those of opencode.
+const TRANSPORT_KINDS: [(&str, TransportKind); 7] = [
     ("stdio", TransportKind::Stdio),
     ("http", TransportKind::Http),
     ("streamable-http", TransportKind::Http),
     ("streamableHttp", TransportKind::Http),
     ("sse", TransportKind::Sse),
+    ("local", TransportKind::Stdio),
+    ("remote", TransportKind::Http),
 ];
 
 /// Longest name of a server. It is part of paths, tool names and log lines.
@@ -41,7 +45,10 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// Returns whether the server is disabled. The rest of the entry is not read then, because its variables may be
 /// unset.
 pub(crate) fn is_disabled(object: &ConfigObject<'_>) -> ReadResult<bool> {
-    Ok(object.read("disabled", ConfigValue::boolean)?.unwrap_or(false))
+    let disabled = object.read("disabled", ConfigValue::boolean)?.unwrap_or(false);
+    // As in Codex and opencode.
+    let enabled = object.read("enabled", ConfigValue::boolean)?.unwrap_or(true);
+    Ok(disabled || !enabled)
 }
 
 /// Returns the transport of a server; `None` if the server is Stayput itself. A process also gets the inherited
@@ -76,11 +83,7 @@ fn process(
     inherit: &[String],
 ) -> ReadResult<Option<Stdio>> {
     let value = required(member, object, "command")?;
-    let command = expand_home(value, &value.template()?)?;
-    let args = object.read("args", templates)?.unwrap_or_default();
-    if is_stayput(value, &command, &args) {
-        return Ok(None);
-    }
+    let Some((command, args)) = command_line(value, object)? else { return Ok(None) };
     let stdio = Stdio::new(command).args(args);
     let stdio = value.context.environment.inherited(stdio, inherit);
     let stdio = match value.context.environment.child_cwd() {
@@ -92,11 +95,46 @@ fn process(
     Ok(Some(with_folder(with_variables(stdio, object)?, object)?))
 }
 
+/// Returns the command and its arguments; `None` if the server is Stayput itself. Behind `stayput stdio --` is the
+/// command that counts: `stayput install` wrote it there.
+fn command_line(
+    value: &ConfigValue<'_>,
+    object: &ConfigObject<'_>,
+) -> ReadResult<Option<(String, Vec<String>)>> {
+    let mut args = object.read("args", templates)?.unwrap_or_default();
+    // opencode has one list for both.
+    let is_local = object.get("type").is_some_and(|it| it.text().is_ok_and(|it| it == "local"));
+    let command = match is_local && value.is_array() {
+        true => {
+            args.splice(0..0, templates(value)?);
+            let expected = "a list that begins with a program";
+            (!args.is_empty()).then(|| args.remove(0)).ok_or_else(|| value.unexpected(expected))?
+        }
+        false => value.template()?,
+    };
+    let command = expand_home(value, &command)?;
+    if is_stayput(value, &command, &args) {
+        let behind = match &*args {
+            [stdio, dashes, inner, rest @ ..] if stdio == "stdio" && dashes == "--" => {
+                Some((inner.clone(), rest.to_vec()))
+            }
+            _ => None,
+        };
+        return Ok(behind.filter(|(command, args)| !is_stayput(value, command, args)));
+    }
+    Ok(Some((command, args)))
+}
+
+/// Returns the URL of a server, under the name that the client has for it.
+fn url<'t, 'a>(object: &'t ConfigObject<'a>) -> Option<&'t ConfigValue<'a>> {
+    URL_KEYS.iter().find_map(|key| object.get(key))
+}
+
 fn kind(member: &Member<'_>, object: &ConfigObject<'_>) -> ReadResult<TransportKind> {
     if let Some(kind) = object.get("type") {
         return kind.choice(&TRANSPORT_KINDS);
     }
-    match (object.get("command"), object.get("url")) {
+    match (object.get("command"), url(object)) {
         (Some(_), Some(_)) => Err(member.error(Problem::TwoTransports)),
         (Some(_), None) => Ok(TransportKind::Stdio),
         (None, Some(_)) => Ok(TransportKind::Http),
@@ -162,7 +200,7 @@ fn with_variables(mut stdio: Stdio, object: &ConfigObject<'_>) -> ReadResult<Std
             stdio = stdio.env(name, escaped(&value));
         }
     }
-    if let Some(value) = object.get("env") {
+    for value in ["env", "environment"].into_iter().filter_map(|key| object.get(key)) {
         for member in value.object()?.iter() {
             stdio = stdio.env(member.name.as_ref(), member.value.template()?);
         }
@@ -182,8 +220,16 @@ fn with_folder(stdio: Stdio, object: &ConfigObject<'_>) -> ReadResult<Stdio> {
 }
 
 fn http(member: &Member<'_>, object: &ConfigObject<'_>) -> ReadResult<Http> {
-    let mut http = Http::new(required(member, object, "url")?.template()?);
-    if let Some(value) = object.get("headers") {
+    let url = url(object).ok_or_else(|| member.error(Problem::Needs { needs: "url" }))?;
+    let mut http = Http::new(url.template()?);
+    if let Some(value) = object.get("bearer_token_env_var") {
+        let name = value.text()?;
+        let token = value.context.environment.variable(&name);
+        let token = token.ok_or_else(|| value.error(Problem::Unset { name }))?;
+        value.context.environment.record_filled(&token);
+        http = http.header("Authorization", format!("Bearer {}", escaped(&token)));
+    }
+    for value in ["headers", "http_headers"].into_iter().filter_map(|key| object.get(key)) {
         for member in value.object()?.iter() {
             http = http.header(member.name.as_ref(), member.value.template()?);
         }

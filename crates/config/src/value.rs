@@ -76,7 +76,7 @@ impl<'a> ConfigValue<'a> {
         self.raw.as_str()
     }
 
-    fn unexpected(&self, expected: &'static str) -> ValueError {
+    pub(crate) fn unexpected(&self, expected: &'static str) -> ValueError {
         self.error(Problem::Form { expected })
     }
 
@@ -282,6 +282,12 @@ impl<'a> ConfigObject<'a> {
     /// Returns all members in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Member<'a>> {
         self.members.iter()
+    }
+
+    /// Returns the members whose values are objects.
+    pub(crate) fn objects_only(self) -> Self {
+        let members = self.members.into_iter().filter(|member| member.value.is_object());
+        Self { members: members.collect() }
     }
 
     /// Passes the value of a member to `read`, if there is one.

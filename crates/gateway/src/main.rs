@@ -21,7 +21,7 @@
 //! | `listen/` | listeners: HTTP/1.1, router, 2024-11-05 transport, stdio, Unix socket, RFC 9728 metadata |
 //! | `app/` | start, run and drain of the gateway, reload, maintenance, instance lock, daemon, single process |
 //! | `cli/` | command line |
-//! | `commands/` | subcommands: `check`, `sessions` and `call`, `stdio`, `demo`, `demo-server` |
+//! | `commands/` | subcommands: `check`, `install`, `sessions` and `call`, `stdio`, `demo`, `demo-server` |
 
 mod admin;
 mod app;
@@ -63,6 +63,7 @@ fn main() -> ExitCode {
         Command::Warden => return stayput_process::warden_main(),
         Command::Demo(args) => return story(&args),
         Command::Check(args) => return check(&args),
+        Command::Install(args) => commands::install::run(&args),
         Command::Schema => {
             writeln!(std::io::stdout(), "{}", config::SCHEMA.trim_end()).map_err(Box::from)
         }

@@ -28,3 +28,5 @@ mod peers;
 mod standalone;
 #[path = "stdio/stop.rs"]
 mod stop;
+#[path = "stdio/transparency.rs"]
+mod transparency;

@@ -9,8 +9,9 @@ use crate::{
     app::{Gateway, Plan, ServeError},
     config::command_server::{self, Definition},
     listen::{
+        child_stderr::{self, StderrWriter},
         lines::Lines,
-        stdio::{StdioClient, StdioConversation},
+        stdio::{INPUT_END_GRACE, StdioClient, StdioConversation},
     },
 };
 
@@ -43,7 +44,8 @@ pub(crate) async fn run(
     server: Option<&str>,
     key: Option<Key>,
 ) -> Result<(), Box<dyn Error>> {
-    let config = definition.config()?;
+    let stderr = StderrWriter::start();
+    let config = definition.config_with(stderr.sink())?;
     for warning in config.all_warnings() {
         tracing::warn!("{warning}");
     }
@@ -62,11 +64,14 @@ pub(crate) async fn run(
         started => started?,
     };
     let (app, name) = (gateway.app().clone(), Handle::generate());
-    let talk = StdioConversation::new(StdioClient { app, target, name, key, forgotten: false });
+    let (forgotten, drain) = (false, INPUT_END_GRACE);
+    let talk = StdioConversation::new(StdioClient { app, target, name, key, forgotten, drain });
     let left = async {
         let lines = Lines::new(tokio::io::stdin());
+        // The servers of this process write to its stderr directly.
+        let (_, none) = child_stderr::channel();
         tokio::select! {
-            _ = talk.run(lines, tokio::io::stdout(), std::future::pending()) => {}
+            _ = talk.run(lines, tokio::io::stdout(), none, std::future::pending()) => {}
             () = signals.next() => {}
         }
         talk.leave().await;

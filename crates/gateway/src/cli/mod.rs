@@ -2,6 +2,7 @@
 
 mod check;
 mod completions;
+mod install;
 mod operate;
 pub(crate) mod stdio;
 
@@ -20,6 +21,7 @@ use tracing_subscriber::filter::LevelFilter;
 pub(crate) use self::{
     check::Check,
     completions::Completions,
+    install::Install,
     operate::{
         CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, StatusArgs, StopArgs,
         ToolsArgs,
@@ -45,7 +47,9 @@ Examples:
   stayput serve --config team.json --listen 127.0.0.1:8080
   stayput serve --store memory:            forget all sessions at the end
   stayput check                            does every server start, and are its sessions apart?
-  stayput stdio -- npx -y @playwright/mcp  in an IDE, in place of the command of a server
+  stayput stdio -- npx -y @playwright/mcp --isolated
+                                           in an IDE, in place of the command of a server
+  stayput install cursor                   put that into the file of an editor
   stayput status                           what runs here, and how its servers are
   stayput sessions                         who uses what in the gateway that runs
   stayput tools notes                      what can be called there
@@ -71,6 +75,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Speak over standard input and output, for IDEs: in place of a server's command, or in front of it
     Stdio(Stdio),
+    /// Put Stayput in front of the servers in the file of an editor or agent, and take it out again
+    Install(Install),
     /// Start every configured server and say what is wrong with it: era, tools, time, isolation
     Check(Check),
     /// Print the JSON Schema of the configuration, for editors and CI

@@ -8,16 +8,24 @@ use stayput_core::Key;
 use super::{StoreUrl, found};
 use crate::{
     app::reload::StartError,
-    config::command_server::{CommandServer, Definition},
+    config::command_server::{CommandServer, Definition, EnvArgument},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  stayput stdio -- npx -y @playwright/mcp         one server, no file
-  stayput stdio --session work -- npx -y @playwright/mcp
+  stayput stdio -- npx -y @playwright/mcp --isolated
+                                                  one server, no file
+  stayput stdio --session work -- npx -y @playwright/mcp --isolated
                                                   a reload, or a second window, finds the session again
   stayput stdio --config team.json -s notes       one server of a file
   stayput stdio --config team.json                all of them, tools named SERVER__TOOL
+  stayput install cursor                          write such a command into the file of an editor
+
+The server behind `--` has the folder and the whole environment of this
+process, and its stderr is the stderr of this process.
+
+A host that names its conversations (VS Code, Codex) gets a session for each
+of them, and `--session` has no effect there.
 
 Nothing but messages is written to the standard output. The sessions are in a
 running `stayput serve` on the same store, or else in a process in the
@@ -33,15 +41,17 @@ pub(crate) struct Stdio {
     /// The configuration [default: stayput.json, .mcp.json or mcp.json in the current folder]
     #[arg(long, short, value_name = "FILE", conflicts_with = "command")]
     config: Option<PathBuf>,
-    /// Which server of the file; or how the one behind `--` is called
+    /// Which server of the file; or how the one behind `--` is called [default: name of its package]
     #[arg(long, short, value_name = "NAME")]
     pub(crate) server: Option<String>,
-    /// A key of your choice for the session: whoever comes with it again finds the session again
+    /// A key of your choice for the session: whoever comes with it again finds the session again. Conversations that
+    /// the host names come before it
     #[arg(long, value_name = "KEY", value_parser = key)]
     pub(crate) session: Option<Key>,
-    /// A variable of the environment that the server behind `--` gets beside the usual; may be repeated
-    #[arg(long, value_name = "NAME", requires = "command")]
-    env: Vec<String>,
+    /// Set a variable of the server behind `--`; may be repeated. `${session.dir}` is a folder of the session. Windows
+    /// with another value have another process; NAME alone does that with the value of the environment
+    #[arg(long, value_name = "NAME=VALUE", requires = "command")]
+    env: Vec<EnvArgument>,
     /// Store of the sessions: sqlite:PATH, memory:, postgres://… or redis://…
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
@@ -67,8 +77,8 @@ impl Stdio {
     pub(crate) fn definition(&self, folder: &Path) -> Result<Definition, StartError> {
         let definition = match (self.command.split_first(), &self.config) {
             (Some((command, args)), _) => {
-                let (name, inherit) = (self.server.as_deref(), &*self.env);
-                Definition::commanded(&CommandServer { name, command, args, inherit }, folder)
+                let (name, env) = (self.server.as_deref(), &*self.env);
+                Definition::commanded(&CommandServer { name, command, args, env }, folder)
             }
             (None, Some(file)) => read(file, folder)?,
             (None, None) => match found(folder) {
@@ -122,9 +132,9 @@ mod tests {
         std::fs::write(here.join("mcp.json"), text).unwrap();
         assert_eq!(servers(&stdio(&[]).unwrap(), here), ["one", "two"]);
         assert_eq!(servers(&stdio(&["--config", "mcp.json"]).unwrap(), here), ["one", "two"]);
-        let given = stdio(&["--", "npx", "-y", "--session", "x"]).unwrap();
-        assert_eq!((servers(&given, here), given.session), (vec!["npx".to_owned()], None));
-        let named = stdio(&["--server", "web", "--env", "A", "--", "npx"]).unwrap();
+        let given = stdio(&["--", "npx", "-y", "x", "--session", "y"]).unwrap();
+        assert_eq!((servers(&given, here), given.session), (vec!["x".to_owned()], None));
+        let named = stdio(&["--server", "web", "--env", "A=b", "--", "npx"]).unwrap();
         assert_eq!(servers(&named, here), ["web"]);
         let target =
             choose(servers(&named, here).iter().map(String::as_str), named.server.as_deref());
@@ -139,7 +149,8 @@ mod tests {
             &["--session", ""][..],
             &["--session", "a\nb"],
             &["--config", "x", "--", "npx"],
-            &["--env", "A"],
+            &["--env", "A=b"],
+            &["--env", "1=b", "--", "npx"],
             &["npx"],
         ] {
             assert_eq!(stdio(arguments).unwrap_err().exit_code(), 2, "{arguments:?}");

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod demo_server;
+pub(crate) mod install;
 pub(crate) mod stdio_proxy;
 pub(crate) mod terminal;
 pub(crate) mod tour;

@@ -3,14 +3,17 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Map, json};
 use stayput_stores::Address;
+use stayput_upstream::StderrSink;
 
-use crate::config::{Config, ConfigError, Environment, reserved_names, target::Target};
+use crate::config::{Config, ConfigError, Environment, server_name, target::Target};
 
 /// Origin of a server behind `--`, in place of a file name.
 const COMMAND_LINE: &str = "the command line";
@@ -25,18 +28,50 @@ pub(crate) struct Definition {
     /// Default working directory of child processes.
     cwd: PathBuf,
     variables: BTreeMap<String, String>,
+    /// Whether servers get all of these variables, not only the usual ones.
+    whole: bool,
     /// Store of the sessions, if it is not set by the file.
     store: Option<String>,
 }
 
 /// Server from the command line.
 pub(crate) struct CommandServer<'a> {
-    /// Name of the server. Defaults to the name of its program.
+    /// Name of the server. Defaults to the name of its package or program.
     pub(crate) name: Option<&'a str>,
     pub(crate) command: &'a str,
     pub(crate) args: &'a [String],
-    /// Environment variables that the server gets in addition to the defaults.
-    pub(crate) inherit: &'a [String],
+    /// Variables that are set for the server, and are part of its identity.
+    pub(crate) env: &'a [EnvArgument],
+}
+
+/// Argument of `--env`: a name with a value, or the name of a variable of this process.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct EnvArgument {
+    name: String,
+    value: Option<String>,
+}
+
+impl FromStr for EnvArgument {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (text, None),
+        };
+        let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
+        if name.is_empty() || !name.bytes().all(word) || name.as_bytes()[0].is_ascii_digit() {
+            return Err("write NAME=VALUE, or the name of a variable that is set");
+        }
+        Ok(Self { name: name.to_owned(), value })
+    }
+}
+
+/// Shows no value, which may be a secret.
+impl fmt::Debug for EnvArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EnvArgument({})", self.name)
+    }
 }
 
 impl Definition {
@@ -47,16 +82,28 @@ impl Definition {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
-        Self { text, origin, cwd, variables: variables.collect(), store: None }
+        Self { text, origin, cwd, variables: variables.collect(), whole: false, store: None }
     }
 
     /// Creates a definition with one server from the command line.
     pub(crate) fn commanded(given: &CommandServer<'_>, cwd: &Path) -> Self {
-        let CommandServer { command, args, inherit, .. } = given;
-        let entry = json!({ "command": command, "args": args, "stayput": { "inherit": inherit } });
-        let servers = json!({ given.name.map_or_else(|| plain(command), str::to_owned): entry });
-        let text = json!({ "mcpServers": servers }).to_string();
-        Self { origin: COMMAND_LINE.into(), ..Self::new(Some(text), Path::new(""), cwd) }
+        let CommandServer { command, args, env, .. } = *given;
+        let args: Vec<String> = args.iter().map(|arg| template(arg)).collect();
+        let origin = PathBuf::from(COMMAND_LINE);
+        let definition = Self { origin, whole: true, ..Self::new(None, Path::new(""), cwd) };
+        let env = env.iter().filter_map(|EnvArgument { name, value }| match value {
+            Some(value) => Some((name.clone(), json!(template(value)))),
+            None if definition.variables.contains_key(name) => {
+                Some((name.clone(), json!(format!("${{env:{name}}}"))))
+            }
+            None => None,
+        });
+        let env: Map<_, _> = env.collect();
+        let entry = json!({ "command": template(command), "args": args, "env": env });
+        let name =
+            given.name.map_or_else(|| server_name::derive(command, given.args), str::to_owned);
+        let text = json!({ "mcpServers": { name: entry } }).to_string();
+        Self { text: Some(text), ..definition }
     }
 
     /// Sets the store. A relative path starts at the working directory.
@@ -76,7 +123,21 @@ impl Definition {
     /// # Errors
     /// [`ConfigError`] names the place and the problem.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let environment = Environment::from_client(self.variables.clone(), self.cwd.clone());
+        self.config_with(None)
+    }
+
+    /// Parses the configuration. `stderr` gets the stderr of the servers' processes.
+    ///
+    /// # Errors
+    /// Same as [`Definition::config`].
+    pub(crate) fn config_with(&self, stderr: Option<StderrSink>) -> Result<Config, ConfigError> {
+        let mut environment = Environment::from_client(self.variables.clone(), self.cwd.clone());
+        if self.whole {
+            environment = environment.with_ambient(self.variables.clone());
+        }
+        if let Some(sink) = stderr {
+            environment = environment.with_stderr(sink);
+        }
         let text = self.text.as_deref().unwrap_or(r#"{"mcpServers": {}}"#);
         let mut config = Config::parse(text, &self.origin, environment)?.require_usable()?;
         if let Some(store) = &self.store {
@@ -94,17 +155,21 @@ impl Definition {
     }
 }
 
-/// Derives the name of a server from its program.
-fn plain(command: &str) -> String {
-    let stem = Path::new(command).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let word = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '-' };
-    let name: String = stem.chars().map(word).take(64).collect();
-    match &*name {
-        "" => "server".to_owned(),
-        // Such as `mcp`, the program of the Python SDK.
-        name if reserved_names::is_reserved(name) => format!("{name}-server"),
-        _ => name,
+/// Converts an argument of the command line to a template. The shell has expanded its variables, so that only the
+/// values of Stayput are expanded: names with a dot, such as `${session.dir}`.
+fn template(argument: &str) -> String {
+    let mut template = String::with_capacity(argument.len());
+    let mut rest = argument;
+    while let Some(at) = rest.find("${") {
+        let (before, from) = rest.split_at(at);
+        let name = from[2..].split('}').next().unwrap_or_default();
+        template.push_str(before);
+        let word = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
+        let is_ours = from.contains('}') && name.contains('.') && name.chars().all(word);
+        template.push_str(if is_ours { "${" } else { "$${" });
+        rest = &from[2..];
     }
+    template + rest
 }
 
 /// Chooses the target: the server that is named, the only one, or all if there are several.
@@ -154,13 +219,9 @@ mod tests {
 
     fn commanded(args: &[&str]) -> Definition {
         let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
-        let inherit = ["API_KEY".to_owned()];
-        let given = CommandServer {
-            name: None,
-            command: "/opt/my tool.sh",
-            args: &args,
-            inherit: &inherit,
-        };
+        let env = ["DIR=${session.dir}/x".parse().unwrap()];
+        let given =
+            CommandServer { name: None, command: "/opt/my tool.sh", args: &args, env: &env };
         let mut definition = Definition::commanded(&given, Path::new("/work/it"));
         let variables = [("PATH", "/its/bin"), ("API_KEY", "s3${x}"), ("OTHER", "no")];
         definition.variables =
@@ -168,8 +229,8 @@ mod tests {
         definition
     }
 
-    /// A child starts as it would without the gateway: in the same directory, with the same `PATH` and the inherited
-    /// variables, whichever process starts it.
+    /// A child starts as it would without the gateway: in the same directory, with the same environment, whichever
+    /// process starts it. The environment is no part of the identity, `--env` is.
     #[test]
     fn command_keeps_its_environment() {
         let definition = commanded(&["--dir=${session.dir}", "a b"]);
@@ -180,17 +241,37 @@ mod tests {
         assert_eq!(launch.cwd, Some("/work/it".into()));
         let mut env = launch.env;
         env.sort();
-        let expected = [("API_KEY", "s3${x}"), ("PATH", "/its/bin")];
+        let expected =
+            [("API_KEY", "s3${x}"), ("DIR", "/s/x"), ("OTHER", "no"), ("PATH", "/its/bin")];
         assert_eq!(env, expected.map(|(name, value)| (name.into(), value.into())));
         let config = definition.config().unwrap();
         assert_eq!(config.servers[0].server.name(), "my-tool");
-        let same = commanded(&["--dir=${session.dir}", "a b"]).config().unwrap();
+        let mut same = commanded(&["--dir=${session.dir}", "a b"]);
+        same.variables.insert("OTHER".to_owned(), "of another window".to_owned());
+        let same = same.config().unwrap();
         assert_eq!(
             config.servers[0].server.configuration(),
             same.servers[0].server.configuration()
         );
-        let wrong = commanded(&["${NOT_SET}"]).config().unwrap_err().to_string();
-        assert!(wrong.contains("command line") && wrong.contains("NOT_SET"), "{wrong}");
+        let wrong = commanded(&["${sesion.dir}"]).config().unwrap_err().to_string();
+        assert!(wrong.contains("command line") && wrong.contains("${session.dir}"), "{wrong}");
+    }
+
+    /// Only values of Stayput are expanded in arguments: a shell script passes unchanged.
+    #[test]
+    fn arguments_of_a_shell_script_pass_unchanged() {
+        for argument in ["${NOT_SET}", "$${X}", "a${b", "${x%.*}$", "${A:-${B}}", "$$$"] {
+            assert_eq!(launch(&commanded(&[argument])).args, [argument], "{argument}");
+        }
+        assert_eq!(launch(&commanded(&["$${session.dir}"])).args, ["${session.dir}"]);
+    }
+
+    /// Invariant 8: the value of `--env` is not shown.
+    #[test]
+    fn debug_output_of_env_hides_the_value() {
+        let argument: EnvArgument = "KEY=s3cr3t-x".parse().unwrap();
+        assert_eq!(format!("{argument:?}"), "EnvArgument(KEY)");
+        assert!("".parse::<EnvArgument>().is_err() && "=x".parse::<EnvArgument>().is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod keys;
 mod misplaced;
 pub(crate) mod reserved_names;
 mod seal;
+mod server_name;
 mod settings;
 pub(crate) mod target;
 #[cfg(test)]

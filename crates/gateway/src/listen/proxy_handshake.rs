@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::command_server::Definition;
 
 /// Version of these lines. Any other version is refused.
-pub(crate) const FORM: u32 = 1;
+pub(crate) const FORM: u32 = 2;
 
 /// First line of `stayput stdio`. It holds secrets, so it is never logged.
 #[derive(Serialize, Deserialize)]

@@ -3,7 +3,11 @@
 //! The process is the connection, in either era. Its session is created with it and ends with it, unless the session
 //! has a key.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Context,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -18,7 +22,11 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{batch, lines::Lines};
+use super::{
+    batch,
+    child_stderr::{self, StderrPieces},
+    lines::Lines,
+};
 use crate::{
     auth::Principal,
     call::{CallOutcome, era},
@@ -52,6 +60,8 @@ pub(crate) struct StdioClient {
     pub(crate) key: Option<Key>,
     /// The client was connected before, but its connection is not known any more: all of its state is lost.
     pub(crate) forgotten: bool,
+    /// Time that requests in flight get after the end of the input.
+    pub(crate) drain: Duration,
 }
 
 /// Conversation with one client, from its first line to its last.
@@ -110,6 +120,7 @@ impl StdioConversation {
         self: &Arc<Self>,
         mut lines: Lines<R>,
         output: W,
+        stderr: StderrPieces,
         stop: impl Future<Output = ()>,
     ) -> bool
     where
@@ -123,6 +134,14 @@ impl StdioConversation {
                     break;
                 }
             }
+            if self.guest.drain.is_zero() {
+                return;
+            }
+            drop(ahead);
+            tokio::select! {
+                () = tokio::time::sleep(self.guest.drain) => {}
+                () = stdout_closed() => {}
+            }
         };
         let handling = async {
             while let Some(line) = line.recv().await {
@@ -133,9 +152,10 @@ impl StdioConversation {
                     Err(error) => self.say(unread(&error.to_string())),
                 }
             }
+            self.finish_requests().await;
             std::future::pending::<()>().await;
         };
-        let writing = write(self.line.read_lines(), output);
+        let writing = write(self.line.read_lines(), output, stderr);
         tokio::pin!(writing);
         tokio::select! {
             () = reading => return true,
@@ -148,6 +168,13 @@ impl StdioConversation {
         }
         writing.await;
         false
+    }
+
+    /// Waits for the requests in flight after the end of the input. The stream ends after their answers.
+    async fn finish_requests(&self) {
+        let next = |cx: &mut Context<'_>| self.state().tasks.poll_join_next(cx);
+        while std::future::poll_fn(next).await.is_some() {}
+        self.line.end();
     }
 
     /// Ends the connection of a client that left: cancels the calls in flight and ends the session, unless something
@@ -405,14 +432,47 @@ impl StdioConversation {
     }
 }
 
+/// Time that requests in flight get after the end of the standard input, so that `echo … | stayput stdio` is answered.
+/// A package that is downloaded first takes most of it.
+pub(crate) const INPUT_END_GRACE: Duration = Duration::from_secs(30);
+
+/// Interval at which the standard output is examined after the end of the input.
+const STDOUT_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Waits until no process reads the standard output any more, as after the death of the host.
+pub(crate) async fn stdout_closed() {
+    loop {
+        let stdout = std::io::stdout();
+        let mut fds = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::empty())];
+        let polled = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
+        if polled.is_ok_and(|ready| ready > 0) {
+            return;
+        }
+        tokio::time::sleep(STDOUT_POLL_INTERVAL).await;
+    }
+}
+
 /// Error for a line that was too long to read.
 pub(crate) fn unread(sentence: &str) -> String {
     reply::error("null", Code::PARSE_ERROR, sentence)
 }
 
-/// Writes lines until the stream ends or the output is closed.
-async fn write(mut lines: StreamReader, mut output: impl AsyncWrite + Unpin) {
-    while let Some(line) = std::future::poll_fn(|cx| lines.next(cx)).await {
+/// Writes lines, and between them the stderr of child processes, until the stream ends or the output is closed.
+async fn write(
+    mut lines: StreamReader,
+    mut output: impl AsyncWrite + Unpin,
+    mut stderr: StderrPieces,
+) {
+    loop {
+        let line = tokio::select! {
+            // Stderr comes first: the reason of an error is before the error.
+            biased;
+            Some(piece) = stderr.recv() => child_stderr::encode(&piece).into(),
+            line = std::future::poll_fn(|cx| lines.next(cx)) => match line {
+                Some(line) => line,
+                None => return,
+            },
+        };
         if output.write_all(&line).await.is_err() || output.flush().await.is_err() {
             return;
         }

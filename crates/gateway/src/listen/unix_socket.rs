@@ -10,6 +10,7 @@ use std::{
 };
 
 use stayput_core::{Handle, Key};
+use stayput_upstream::StderrSink;
 use tokio::{
     io::AsyncWriteExt as _,
     net::{UnixListener, UnixStream},
@@ -25,7 +26,7 @@ use crate::{
     config::command_server,
     connections::connection::ConnectionGuard,
     listen::{
-        local_http,
+        child_stderr, local_http,
         proxy_handshake::{FORM, HandshakeReply, HandshakeRequest, line},
     },
     state::{AppState, ServerSet},
@@ -143,7 +144,8 @@ pub(crate) async fn serve(
     let Ok(Some(Ok(first))) = tokio::time::timeout(HANDSHAKE_TIMEOUT, lines.next()).await else {
         return;
     };
-    let (talk, welcome) = match enter(&app, &first).await {
+    let (sink, stderr) = child_stderr::channel();
+    let (talk, welcome) = match enter(&app, &first, sink).await {
         Ok((talk, known)) => {
             let welcome = HandshakeReply { stayput: FORM, known, lasting, refused: None };
             (Some(talk), welcome)
@@ -159,7 +161,7 @@ pub(crate) async fn serve(
     let stop = async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    if written.is_err() || talk.run(lines, write, stop).await {
+    if written.is_err() || talk.run(lines, write, stderr, stop).await {
         talk.leave().await;
     }
 }
@@ -168,6 +170,7 @@ pub(crate) async fn serve(
 async fn enter(
     app: &Arc<AppState>,
     first: &[u8],
+    stderr: StderrSink,
 ) -> Result<(Arc<StdioConversation>, bool), String> {
     let hello: HandshakeRequest = serde_json::from_slice(first)
         .map_err(|_| "this is another version of stayput; stop the one that holds the sessions")?;
@@ -182,7 +185,8 @@ async fn enter(
     let app = match hello.definition.has_servers() {
         false => app.clone(),
         true => {
-            let config = hello.definition.config().map_err(|error| error.to_string())?;
+            let config =
+                hello.definition.config_with(Some(stderr)).map_err(|error| error.to_string())?;
             let server_set = ServerSet::new(config.servers, config.identify, config.expiry);
             Arc::new(app.with_servers(server_set))
         }
@@ -195,7 +199,14 @@ async fn enter(
     let before = if hello.again { load_connection(&app, &name).await? } else { None };
     let before = before.filter(|before| before.target == target);
     let (known, forgotten) = (before.is_some(), hello.again && before.is_none());
-    let talk = StdioConversation::new(StdioClient { app, target, name, key, forgotten });
+    let talk = StdioConversation::new(StdioClient {
+        app,
+        target,
+        name,
+        key,
+        forgotten,
+        drain: Duration::ZERO,
+    });
     if let Some(before) = before {
         talk.resume(before).await;
     }

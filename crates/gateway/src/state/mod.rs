@@ -274,7 +274,12 @@ impl AppState {
         if !matches!(error, stayput_upstream::LinkOpenError::BackingOff { .. }) {
             tracing::warn!("{error}");
         }
-        error.brief()
+        // A client whose own server it is sees its stderr anyway, and needs the reason.
+        let own = error.server().and_then(|name| self.servers.get(name)?.stderr_sink());
+        match own.and_then(|_| error.last_output_line()) {
+            Some(line) => format!("{}; its last line: {line}", error.brief()),
+            None => error.brief(),
+        }
     }
 
     /// Returns the session of a connection, in use. An expired session is revived, and its loss is reported.

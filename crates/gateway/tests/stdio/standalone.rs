@@ -159,7 +159,11 @@ async fn every_exit_is_clean() {
         let mut window = home.alone(&mark, &[]);
         window.greet().await;
         window.count().await;
-        window.send("tools/call", json!({ "name": "slow", "arguments": { "ms": 600_000 } })).await;
+        // At the end of the input the process waits for answers, see `piped_requests_are_answered_before_the_exit`.
+        if how != "input" {
+            let slow = json!({ "name": "slow", "arguments": { "ms": 600_000 } });
+            window.send("tools/call", slow).await;
+        }
         match how {
             "input" => assert!(window.close().await.success()),
             "output" => {

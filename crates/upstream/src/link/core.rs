@@ -126,7 +126,7 @@ impl Core {
 
     /// Last lines that a child wrote to stderr, without secrets.
     pub(crate) fn stderr_tail(&self) -> String {
-        self.server.redactor().redact(&self.carrier.hint()).into_owned()
+        self.server.log_redactor().redact(&self.carrier.hint()).into_owned()
     }
 
     /// Returns the counters, if any were allocated.

@@ -168,6 +168,9 @@ fn credentials_hint(challenge: &Option<String>) -> &'static str {
 /// Separator before the end of a process's stderr.
 const STDERR_SEPARATOR: &str = "; it wrote:\n";
 
+/// Longest line of a process's stderr in a message for a client, in characters.
+const MAX_OUTPUT_LINE: usize = 300;
+
 impl LinkOpenError {
     /// Message for a client: without output of the process, without local paths, and with URLs cut to their
     /// origin. The rest is for the operator, not for a model.
@@ -191,6 +194,26 @@ impl LinkOpenError {
             other => Self::without_output(&other.to_string()).to_owned(),
         };
         hide_paths(&words).into_owned()
+    }
+
+    /// Returns the name of the server, if the error is of one that does not start.
+    #[must_use]
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::Exited { server, .. }
+            | Self::Silent { server, .. }
+            | Self::BackingOff { server, .. } => Some(server),
+            _ => None,
+        }
+    }
+
+    /// Returns the last line that the process wrote to stderr, for a client that may see it.
+    #[must_use]
+    pub fn last_output_line(&self) -> Option<String> {
+        let words = self.to_string();
+        let (_, output) = words.split_once(STDERR_SEPARATOR)?;
+        let line = output.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        Some(line.chars().take(MAX_OUTPUT_LINE).collect())
     }
 
     /// Removes the output of the process from an error message.

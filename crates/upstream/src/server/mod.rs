@@ -36,7 +36,7 @@ pub use self::{
     identity::Identity,
     initialize_result::InitializeResult,
     provider::{HeaderProvider, HeaderRequest, ProviderError},
-    stdio::{Launch, Stdio},
+    stdio::{Launch, StderrSink, Stdio},
     timeouts::{SpareOptions, Timeouts},
 };
 
@@ -49,7 +49,7 @@ pub use self::{
 /// ```
 /// use stayput_upstream::{Server, Stdio};
 ///
-/// let browser = Stdio::new("npx").args(["-y", "@playwright/mcp"]);
+/// let browser = Stdio::new("npx").args(["-y", "@playwright/mcp", "--isolated"]);
 /// assert_eq!(Server::new("browser", browser)?.name(), "browser");
 ///
 /// let error = Server::new("browser", Stdio::new("x").args(["${session.dri}"])).unwrap_err();
@@ -73,6 +73,7 @@ struct Inner {
     /// Configuration under which a profile for modern clients is kept.
     modern_profile: OnceLock<Identity>,
     redactor: OnceLock<Redactor>,
+    log_redactor: OnceLock<Redactor>,
     /// Last `initialize` result, shared by links.
     last_initialize_result: Mutex<Option<InitializeResult>>,
 }
@@ -89,6 +90,7 @@ impl Inner {
             configuration: OnceLock::new(),
             modern_profile: OnceLock::new(),
             redactor: OnceLock::new(),
+            log_redactor: OnceLock::new(),
             last_initialize_result: Mutex::default(),
         }
     }
@@ -447,9 +449,30 @@ impl Server {
     /// Redactor of its secrets. Created on first use, for an error.
     pub(crate) fn redactor(&self) -> &Redactor {
         self.0.redactor.get_or_init(|| match &*self.0.recipe {
-            Recipe::Stdio(recipe) => Redactor::new(recipe.secrets()),
+            Recipe::Stdio(recipe) => {
+                Redactor::new(recipe.secrets().into_iter().chain(recipe.ambient_secrets(false)))
+            }
             Recipe::Http(recipe) | Recipe::Sse(recipe) => Redactor::new(recipe.secrets()),
         })
+    }
+
+    /// Redactor of its secrets in the log, which is stricter.
+    pub(crate) fn log_redactor(&self) -> &Redactor {
+        match &*self.0.recipe {
+            Recipe::Stdio(recipe) => self.0.log_redactor.get_or_init(|| {
+                Redactor::new(recipe.secrets().into_iter().chain(recipe.ambient_secrets(true)))
+            }),
+            Recipe::Http(_) | Recipe::Sse(_) => self.redactor(),
+        }
+    }
+
+    /// Receiver of its stderr, see [`Stdio::stderr`].
+    #[must_use]
+    pub fn stderr_sink(&self) -> Option<&StderrSink> {
+        match &*self.0.recipe {
+            Recipe::Stdio(recipe) => recipe.stderr.as_ref(),
+            Recipe::Http(_) | Recipe::Sse(_) => None,
+        }
     }
 
     /// Whether both are clones of the same server. Servers that are equal but built separately differ.

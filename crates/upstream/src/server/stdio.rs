@@ -4,7 +4,7 @@ use std::{
     ffi::{OsStr, OsString},
     fmt,
     path::{Path, PathBuf},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 use super::{
@@ -34,7 +34,15 @@ pub struct Stdio {
     inherit: Vec<String>,
     cwd: Option<PathBuf>,
     secrets: Vec<String>,
+    ambient: Arc<[(OsString, OsString)]>,
+    stderr: Option<StderrSink>,
 }
+
+/// Receiver of the bytes that a child writes to stderr. It must not block.
+pub type StderrSink = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
+/// Variables by which Stayput finds its own children again.
+const OWN_VARIABLES: [&str; 2] = ["STAYPUT_LINK", "STAYPUT_WARDEN"];
 
 impl Stdio {
     /// Variables that a child inherits by default: paths, user and locale. The `XDG` ones name the user's
@@ -69,6 +77,8 @@ impl Stdio {
             inherit,
             cwd: None,
             secrets: Vec::new(),
+            ambient: Arc::default(),
+            stderr: None,
         }
     }
 
@@ -108,6 +118,24 @@ impl Stdio {
         self
     }
 
+    /// Sets the environment that the child has without [`Stdio::env`], in place of the inherited variables. It is not
+    /// part of the server's identity: two links with another one are interchangeable, and a running process keeps the
+    /// one that it was started with. All of its values are redacted in the log.
+    #[must_use]
+    pub fn ambient(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let own = |name: &OsStr| OWN_VARIABLES.iter().any(|own| name == OsStr::new(own));
+        self.inherit.clear();
+        self.ambient = variables.into_iter().filter(|(name, _)| !own(name)).collect();
+        self
+    }
+
+    /// Passes everything that a child writes to stderr to `sink`, unchanged.
+    #[must_use]
+    pub fn stderr(mut self, sink: StderrSink) -> Self {
+        self.stderr = Some(sink);
+        self
+    }
+
     /// Marks a value as secret, for example an argument. It is redacted in the server's log and errors, like
     /// all values of [`Stdio::env`].
     #[must_use]
@@ -144,6 +172,8 @@ impl Stdio {
             inherit,
             cwd: cwd.transpose()?,
             secrets: self.secrets.clone(),
+            ambient: self.ambient.clone(),
+            stderr: self.stderr.clone(),
             inherited: OnceLock::new(),
         })
     }
@@ -184,10 +214,18 @@ fn check_name(at: usize, name: &str) -> Result<(), ServerProblem> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return Err(ServerProblem::EnvName { number: at + 1 });
     }
-    if name == "STAYPUT_LINK" || name == "STAYPUT_WARDEN" {
+    if OWN_VARIABLES.contains(&name) {
         return Err(ServerProblem::EnvTaken { name: name.to_owned() });
     }
     Ok(())
+}
+
+/// Returns whether the name of a variable says that its value is a secret.
+fn names_a_secret(name: &str) -> bool {
+    const WORDS: [&str; 9] =
+        ["KEY", "TOKEN", "SECRET", "PASS", "AUTH", "CREDENTIAL", "COOKIE", "PRIVATE", "DSN"];
+    let name = name.to_ascii_uppercase();
+    WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Validated [`Stdio`].
@@ -198,6 +236,9 @@ pub(super) struct StdioRecipe {
     inherit: Vec<String>,
     cwd: Option<Template>,
     secrets: Vec<String>,
+    /// Not part of the identity, see [`Stdio::ambient`].
+    ambient: Arc<[(OsString, OsString)]>,
+    pub(super) stderr: Option<StderrSink>,
     /// Read at first use, not at construction (R122), and only once: the values are part of the identity by
     /// which a link is found.
     inherited: OnceLock<Vec<(OsString, OsString)>>,
@@ -228,6 +269,18 @@ impl StdioRecipe {
         own.chain(inherited).chain(self.secrets.iter().cloned()).collect()
     }
 
+    /// Values of the ambient environment that may be secrets. An answer of the server hides only those whose name says
+    /// so, because the environment of a desktop has many plain words; the log hides all of them.
+    pub(super) fn ambient_secrets(&self, in_log: bool) -> impl Iterator<Item = String> {
+        let usual = |name: &OsStr| Stdio::INHERITED.iter().any(|it| name == OsStr::new(it));
+        let hidden = move |(name, _): &&(OsString, OsString)| match in_log {
+            true => !usual(name),
+            false => names_a_secret(&name.to_string_lossy()),
+        };
+        let values = self.ambient.iter().filter(hidden);
+        values.filter_map(|(_, value)| Some(value.to_str()?.to_owned()))
+    }
+
     pub(super) fn hash(&self, pieces: &mut HashInput) {
         pieces.add("stdio").template(&self.command).list(self.args.len());
         for arg in &self.args {
@@ -253,6 +306,7 @@ impl StdioRecipe {
             template.fill(expansion).map_err(missing)
         };
         let mut env = self.inherited().to_vec();
+        env.extend(self.ambient.iter().cloned());
         for (name, value) in &self.env {
             let value = fill(&variable(name), value)?;
             env.retain(|(known, _)| known != OsStr::new(name));

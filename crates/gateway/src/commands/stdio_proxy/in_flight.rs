@@ -68,6 +68,11 @@ impl InFlightRequests {
         }
     }
 
+    /// Whether a request of the client has no answer.
+    pub(super) fn has_requests(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     /// Records a line for the client. Returns whether to pass it on.
     pub(super) fn record_from_holder(&mut self, line: &[u8]) -> bool {
         let Ok(message) = Message::parse(line) else { return true };

@@ -15,7 +15,7 @@ use stayput_wire::LineTooLong;
 use tokio::{
     io::{AsyncWriteExt as _, Stdin, Stdout},
     net::unix::{OwnedReadHalf, OwnedWriteHalf},
-    sync::watch,
+    sync::{Notify, watch},
     time::Instant,
 };
 
@@ -27,8 +27,10 @@ use crate::{
     },
     config::command_server::{self, Definition},
     listen::{
+        child_stderr::{self, StderrWriter},
         lines::Lines,
         proxy_handshake::{FORM, HandshakeRequest},
+        stdio::{INPUT_END_GRACE, stdout_closed},
     },
 };
 
@@ -51,6 +53,9 @@ struct StdioProxy {
     /// Line that waits for a holder.
     waiting: Option<Line>,
     in_flight: Mutex<InFlightRequests>,
+    /// Notified for each line of the holder.
+    answered: Notify,
+    stderr: StderrWriter,
 }
 
 /// Reason why the connection to a holder ended.
@@ -100,6 +105,8 @@ pub(crate) async fn run(
         output: tokio::io::stdout(),
         waiting: None,
         in_flight: Mutex::default(),
+        answered: Notify::new(),
+        stderr: StderrWriter::start(),
     };
     tokio::select! {
         done = proxy.pass(way) => done,
@@ -155,9 +162,10 @@ impl StdioProxy {
     /// Passes lines in both directions until one side disconnects. Neither direction waits for the other.
     async fn relay(&mut self, holder: Holder) -> Disconnect {
         let Holder { mut said, mut to, welcome } = holder;
-        let Self { client, output, waiting, in_flight } = self;
+        let Self { client, output, waiting, in_flight, answered, stderr } = self;
         let again = Self::in_flight(in_flight).again(welcome.known);
-        let forward_to_client = forward_to_client(&mut said, output, in_flight);
+        let to_client = ToClient { in_flight, answered, stderr };
+        let forward_to_client = to_client.forward(&mut said, output);
         tokio::pin!(forward_to_client);
         let ended = {
             let up = async {
@@ -178,6 +186,10 @@ impl StdioProxy {
             // Lines that the holder has already written are still passed on.
             Disconnect::Lost => forward_to_client.await,
             Disconnect::Left => {
+                tokio::select! {
+                    ended = &mut forward_to_client => return ended,
+                    () = last_answers(in_flight, answered) => {}
+                }
                 drop(to);
                 let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, forward_to_client).await;
                 Disconnect::Left
@@ -225,21 +237,44 @@ async fn forward_to_holder(
     }
 }
 
-/// Passes lines from the holder to the client.
-async fn forward_to_client(
-    said: &mut Lines<OwnedReadHalf>,
-    output: &mut Stdout,
-    in_flight: &Mutex<InFlightRequests>,
-) -> Disconnect {
-    while let Some(line) = said.next().await {
-        let Ok(mut line) = line else { continue };
-        if !StdioProxy::in_flight(in_flight).record_from_holder(&line) {
-            continue;
+/// Waits until all requests are answered after the end of the input, as `echo … | stayput stdio` expects. A host that
+/// closed the output, or has waited long enough, does not want the answers.
+async fn last_answers(in_flight: &Mutex<InFlightRequests>, answered: &Notify) {
+    let all = async {
+        while StdioProxy::in_flight(in_flight).has_requests() {
+            answered.notified().await;
         }
-        line.push(b'\n');
-        if output.write_all(&line).await.is_err() || output.flush().await.is_err() {
-            return Disconnect::Left;
-        }
+    };
+    tokio::select! {
+        () = all => {}
+        () = stdout_closed() => {}
+        () = tokio::time::sleep(INPUT_END_GRACE) => {}
     }
-    Disconnect::Lost
+}
+
+/// Direction from the holder to the client.
+struct ToClient<'a> {
+    in_flight: &'a Mutex<InFlightRequests>,
+    answered: &'a Notify,
+    stderr: &'a StderrWriter,
+}
+
+impl ToClient<'_> {
+    /// Passes lines from the holder to the client, and the stderr of servers to the stderr of this process.
+    async fn forward(&self, said: &mut Lines<OwnedReadHalf>, output: &mut Stdout) -> Disconnect {
+        while let Some(line) = said.next().await {
+            let Ok(mut line) = line else { continue };
+            if let Some(piece) = child_stderr::decode(&line) {
+                self.stderr.write(piece);
+                continue;
+            }
+            let wanted = StdioProxy::in_flight(self.in_flight).record_from_holder(&line);
+            line.push(b'\n');
+            if wanted && (output.write_all(&line).await.is_err() || output.flush().await.is_err()) {
+                return Disconnect::Left;
+            }
+            self.answered.notify_one();
+        }
+        Disconnect::Lost
+    }
 }

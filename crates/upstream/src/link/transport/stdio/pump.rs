@@ -203,7 +203,7 @@ impl Pump {
         let LinkTransport::Stdio(stdio) = &self.core.carrier else { return };
         for _ in 0..READS_PER_TURN {
             let Some(pipe) = &mut self.stderr else { return };
-            match poll_read(pipe, cx, |bytes| stdio.tail.push(bytes)) {
+            match poll_read(pipe, cx, |bytes| keep_stderr(&self.core, stdio, bytes)) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => self.stderr = None,
                 Poll::Pending => return,
@@ -262,10 +262,18 @@ impl Pump {
         let LinkTransport::Stdio(stdio) = &self.core.carrier else { return };
         for _ in 0..READS_PER_TURN {
             let Some(pipe) = &self.stderr else { break };
-            if !read(pipe, |bytes| stdio.tail.push(bytes)) {
+            if !read(pipe, |bytes| keep_stderr(&self.core, stdio, bytes)) {
                 break;
             }
         }
+    }
+}
+
+/// Keeps the end of the child's stderr, and passes the bytes on if the server has a receiver for them.
+fn keep_stderr(core: &Core, stdio: &Stdio, bytes: &[u8]) {
+    stdio.tail.push(bytes);
+    if let Some(sink) = core.server.stderr_sink() {
+        sink(bytes);
     }
 }
 

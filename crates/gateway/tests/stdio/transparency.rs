@@ -1,0 +1,169 @@
+//! `stayput stdio -- COMMAND` in place of a command: environment, stderr and the end of the input.
+
+use serde_json::{Value, json};
+use stayput_testkit::{processes, program};
+
+use crate::{
+    kit::{Home, Window, servers},
+    support::{gone, mark, until},
+};
+
+/// Starts a window whose process has these variables.
+fn window(home: &Home, mark: &str, variables: &[(&str, &str)], arguments: &[&str]) -> Window {
+    let mut command = home.command();
+    let server = program("stayput-testserver");
+    command.arg("stdio").args(arguments).arg("--").arg(server);
+    command.args(["stdio", "--era", "legacy", "--mark", mark]).envs(variables.iter().copied());
+    Window::start(command)
+}
+
+/// Returns the environment of each running server with this mark.
+fn environments(mark: &str) -> Vec<String> {
+    let is_server = |pid: &u32| {
+        let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+        program.is_ok_and(|program| program.ends_with("stayput-testserver"))
+    };
+    let found = processes::with_token(mark).into_iter().filter(is_server);
+    let text = |pid| std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    found.map(|pid| String::from_utf8_lossy(&text(pid)).replace('\0', "\n")).collect()
+}
+
+/// Files of the user's data folder that contain a text.
+fn files_with(home: &Home, text: &str) -> Vec<std::path::PathBuf> {
+    let mut folders = vec![home.0.path().to_owned()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if std::fs::read(&path)
+                .is_ok_and(|it| it.windows(text.len()).any(|part| part == text.as_bytes()))
+            {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The server has the whole environment of the window that opened it, and it stays secret. Another environment is the
+/// same server. `--env` sets variables beside it.
+#[tokio::test]
+async fn server_has_the_environment_of_its_window() {
+    let (home, mark) = (Home::new(), mark("stdio-environment"));
+    let key = ["--session", "work"];
+    let first = [("SOME_TOKEN", "s3cr3t-of-window-1"), ("ODD", "${session.dir} $x")];
+    let mut one = window(&home, &mark, &first, &key);
+    one.greet().await;
+    assert_eq!(one.count().await, "1");
+    let mut two = window(&home, &mark, &[("SOME_TOKEN", "s3cr3t-of-window-2")], &key);
+    two.greet().await;
+    assert_eq!(two.count().await, "2", "the environment is no part of the server's identity");
+    let found = environments(&mark);
+    assert_eq!(found.len(), 1);
+    for line in ["SOME_TOKEN=s3cr3t-of-window-1\n", "ODD=${session.dir} $x\n"] {
+        assert!(found[0].contains(line), "{line}: {}", found[0]);
+    }
+    let own = ["--session", "other", "--env", "DATA=${session.dir}/x", "--env", "A=b"];
+    let mut three = window(&home, &mark, &first, &own);
+    three.greet().await;
+    assert_eq!(three.count().await, "1");
+    let found = environments(&mark);
+    let set = found.iter().find(|it| it.lines().any(|line| line == "A=b")).unwrap();
+    let data = set.lines().find_map(|line| line.strip_prefix("DATA=")).unwrap();
+    assert!(data.starts_with(home.0.path().to_str().unwrap()) && data.ends_with("/x"), "{data}");
+    for window in [one, two, three] {
+        assert!(!window.log().contains("s3cr3t"), "{}", window.log());
+        assert!(window.close().await.success());
+    }
+    assert_eq!(files_with(&home, "s3cr3t-of-window"), Vec::<std::path::PathBuf>::new());
+}
+
+/// Starts a window in front of a shell script.
+fn script(home: &Home, script: &str, arguments: &[&str]) -> Window {
+    let mut command = home.command();
+    command.arg("stdio").args(arguments).args(["--", "sh", "-c", script, "sh"]);
+    command.arg(program("stayput-testserver")).env("SOME_TOKEN", "s3cr3t-of-script");
+    Window::start(command)
+}
+
+/// The stderr of a server goes to the stderr of `stayput stdio`, whichever process starts the server.
+#[tokio::test]
+async fn stderr_of_the_server_reaches_the_window() {
+    let mark = mark("stdio-stderr");
+    let text = format!(r#"echo "warming up é" >&2; exec "$1" stdio --era legacy --mark {mark}"#);
+    for arguments in [&[][..], &["--no-daemon"]] {
+        let home = Home::new();
+        let mut window = script(&home, &text, arguments);
+        window.greet().await;
+        assert_eq!(window.count().await, "1");
+        until("stderr of the server", || window.log().contains("warming up é\n")).await;
+        assert!(window.close().await.success());
+        gone(&mark).await;
+    }
+}
+
+/// The error of a server that exits holds the last line of its stderr, and the rest is on the stderr of the window. A
+/// secret that it prints is in neither the error nor the log of the daemon.
+#[tokio::test]
+async fn last_line_of_stderr_is_in_the_error() {
+    let text = r#"echo "reading settings" >&2; echo "$SOME_TOKEN is not valid" >&2; exit 3"#;
+    for arguments in [&[][..], &["--no-daemon"]] {
+        let home = Home::new();
+        let mut window = script(&home, text, arguments);
+        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "ide", "version": "1" } });
+        let refused = window.ask("initialize", hello).await;
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("[redacted] is not valid"), "{message}");
+        assert!(!message.contains("reading settings"), "{message}");
+        until("stderr of the server", || window.log().contains("reading settings\n")).await;
+        assert!(window.close().await.success());
+        if arguments.is_empty() {
+            let log = std::fs::read_to_string(home.data().join("daemon.log")).unwrap();
+            assert!(log.contains("is not valid") && !log.contains("s3cr3t"), "{log}");
+        }
+    }
+}
+
+/// Requests that are in flight at the end of the input are answered before the process exits.
+#[tokio::test]
+async fn piped_requests_are_answered_before_the_exit() {
+    let (home, mark) = (Home::new(), mark("stdio-piped"));
+    for arguments in [&["--no-daemon"][..], &[]] {
+        let mut window = home.in_front(&mark, arguments);
+        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "echo", "version": "1" } });
+        let mut ids = vec![window.send("initialize", hello).await];
+        window.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        ids.push(window.send("tools/list", json!({})).await);
+        let slow = json!({ "name": "slow", "arguments": { "ms": 500 } });
+        ids.push(window.send("tools/call", slow).await);
+        let lines = window.rest().await;
+        let answers = lines.iter().map(|it| serde_json::from_str::<Value>(it).unwrap());
+        let answers: Vec<Value> = answers.filter(|it| it["result"].is_object()).collect();
+        let answered = |id: &u64| answers.iter().any(|it| it["id"] == *id);
+        assert!(ids.iter().all(answered), "{arguments:?}: {lines:?}");
+        assert!(window.wait().await.success());
+        gone(&mark).await;
+    }
+    assert_eq!(servers(&mark), 0);
+}
+
+/// A host that is gone does not keep the process for its answers.
+#[tokio::test]
+async fn closed_output_ends_the_wait_for_answers() {
+    let (home, mark) = (Home::new(), mark("stdio-host-gone"));
+    for arguments in [&["--no-daemon"][..], &[]] {
+        let mut window = home.in_front(&mark, arguments);
+        window.greet().await;
+        let slow = json!({ "name": "slow", "arguments": { "ms": 600_000 } });
+        window.send("tools/call", slow).await;
+        window.stop_reading();
+        // Less than the time that a host which still reads would get.
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(25), window.close());
+        assert!(ended.await.expect("its end in time").success());
+        gone(&mark).await;
+    }
+}
