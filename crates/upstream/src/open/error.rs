@@ -227,6 +227,19 @@ impl LinkOpenError {
         !matches!(self, Self::AtCapacity(_) | Self::Ended { .. } | Self::BackingOff { .. })
     }
 
+    fn of_exit(server: String, exited: ExitStatus, detail: &str) -> Self {
+        match (detail.strip_prefix(CLOSED_OUTPUT), exited) {
+            // The process runs on, but no message can come from it.
+            (Some(hint), ExitStatus::Unknown) => {
+                let what = format!("it closed its output before it was ready{}", StderrHint(hint));
+                Self::Protocol { server, what }
+            }
+            (hint, exited) => {
+                Self::Exited { server, exited, hint: hint.unwrap_or(detail).to_owned() }
+            }
+        }
+    }
+
     pub(crate) fn of_call(core: &Core, error: CallError) -> Self {
         Self::of_first_call(core.server.name(), error)
     }
@@ -235,10 +248,7 @@ impl LinkOpenError {
         let server = server.to_owned();
         match error {
             CallError::Lost { loss, .. } => match loss.reason() {
-                LossReason::Exited(exited) => {
-                    let hint = loss.detail().trim_start_matches(CLOSED_OUTPUT).to_owned();
-                    Self::Exited { server, exited, hint }
-                }
+                LossReason::Exited(exited) => Self::of_exit(server, exited, loss.detail()),
                 LossReason::SessionUnknown => {
                     let what = loss.detail().to_owned();
                     Self::Http { server, what, delivery: Delivery::Refused }
