@@ -40,7 +40,7 @@ pub enum ServerChange {
     Changed,
     /// Nothing had to be changed.
     Unchanged,
-    /// It is reached by a URL, so that there is no command.
+    /// Server that is reached by a URL and has no command.
     Remote,
     /// Its entry has no command that can be read.
     Unreadable,
