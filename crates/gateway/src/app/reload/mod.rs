@@ -206,9 +206,10 @@ impl ConfigReader {
             Handle::current().spawn(retiring.run(drain));
         }
         maintenance::start_spares(&app);
-        app.metrics.reloaded("applied");
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         changes.announce();
+        // Counted last: a reader of the metric finds the log complete.
+        app.metrics.reloaded("applied");
         Ok(changes)
     }
 }
