@@ -5,7 +5,7 @@ use std::path::Path;
 use stayput_upstream::{Http, Stdio, TransportConfig, misspelt};
 
 use crate::{
-    client_file::URL_KEYS,
+    client_file::{URL_KEYS, proxy_args_len},
     env_file,
     environment::escaped,
     error::Problem,
@@ -114,12 +114,9 @@ fn command_line(
     };
     let command = expand_home(value, &command)?;
     if is_stayput(value, &command, &args) {
-        let behind = match &*args {
-            [stdio, dashes, inner, rest @ ..] if stdio == "stdio" && dashes == "--" => {
-                Some((inner.clone(), rest.to_vec()))
-            }
-            _ => None,
-        };
+        let behind = proxy_args_len(|at| args.get(at).cloned())
+            .and_then(|proxy| args.get(proxy..)?.split_first())
+            .map(|(inner, rest)| (inner.clone(), rest.to_vec()));
         return Ok(behind.filter(|(command, args)| !is_stayput(value, command, args)));
     }
     Ok(Some((command, args)))

@@ -120,6 +120,8 @@ fn install_and_undo_in_every_client() {
         let (gone, new) = difference(&home.text, &wrapped);
         let (words, command) = (new.join("\n"), format!("\"{PROGRAM}\""));
         assert!(words.contains("\"stdio\"") && words.contains(&command), "{client}: {new:?}");
+        // Without the name, two entries with one command and two tokens would be one server.
+        assert!(words.contains("\"--server=notes\""), "{client}: {new:?}");
         assert!(gone.len() <= 9, "{client}: {gone:?}");
         let secret = home.text.lines().find(|line| line.contains("s3cr3t"));
         assert!(secret.is_none_or(|line| wrapped.contains(line)), "{client}: {wrapped}");
@@ -202,7 +204,8 @@ fn second_install_adds_new_servers() {
     fs::write(&home.file, more(&home.now())).unwrap();
     let said = home.install(&["--yes"]);
     assert!(said.contains("more: is put behind") && said.contains("notes: is behind"), "{said}");
-    assert!(home.now().contains(r#""args": ["stdio", "--", "y"]"#), "{}", home.now());
+    let more = r#""args": ["stdio", "--server=more", "--", "y"]"#;
+    assert!(home.now().contains(more), "{}", home.now());
     home.install(&["--undo", "--yes"]);
     let text = home.now();
     assert!(text.contains("\"command\": \"y\"") && !text.contains("\"stdio\""), "{text}");

@@ -1,11 +1,12 @@
 //! Edits of a client's JSON file with comments, as splices of its text.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use stayput_wire::{Raw, json::quote};
 
 use super::{
-    EditedServer, FileEdit, PROXY_ARGS, ServerChange, SyntaxError, URL_KEYS, is_stayput, is_wrapped,
+    EditedServer, FileEdit, ServerChange, SyntaxError, URL_KEYS, is_stayput, is_wrapped,
+    proxy_args_len,
 };
 use crate::{error::Problem, jsonc};
 
@@ -27,18 +28,22 @@ enum Command<'a> {
     Program { command: Raw<'a>, args: Option<Raw<'a>> },
 }
 
-pub(super) fn wrap(text: &str, program: &str) -> Result<FileEdit, SyntaxError> {
-    edit(text, &[], |entry| entry.wrap(program))
+pub(super) fn wrap(
+    text: &str,
+    program: &str,
+    proxy: impl Fn(&str) -> Vec<String>,
+) -> Result<FileEdit, SyntaxError> {
+    edit(text, &[], |name, entry| entry.wrap(program, &proxy(name)))
 }
 
 pub(super) fn unwrap(text: &str, keep: &[&str]) -> Result<FileEdit, SyntaxError> {
-    edit(text, keep, |entry| entry.strip())
+    edit(text, keep, |_, entry| entry.strip())
 }
 
 fn edit(
     text: &str,
     keep: &[&str],
-    change: impl Fn(&Entry<'_>) -> Result<Vec<Splice>, ServerChange>,
+    change: impl Fn(&str, &Entry<'_>) -> Result<Vec<Splice>, ServerChange>,
 ) -> Result<FileEdit, SyntaxError> {
     let plain = jsonc::to_json(text)
         .map_err(|unclosed| SyntaxError { at: unclosed.0, problem: Problem::Comment })?;
@@ -47,14 +52,14 @@ fn edit(
     let (mut servers, mut splices) = (Vec::new(), Vec::new());
     for (project, list) in lists(root) {
         for (name, value) in list.members().filter(|(_, value)| value.is_object()) {
-            let name = name.text().unwrap_or_default();
+            let key = name.text().unwrap_or_default();
             let name = match &project {
-                Some(project) => format!("{name} ({project})"),
-                None => name.into_owned(),
+                Some(project) => format!("{key} ({project})"),
+                None => key.clone().into_owned(),
             };
             let change = match keep.contains(&&*name) {
                 true => Err(ServerChange::Unchanged),
-                false => change(&Entry { text, value }),
+                false => change(&key, &Entry { text, value }),
             };
             let change = match change {
                 Ok(edits) => {
@@ -120,15 +125,17 @@ impl<'a> Entry<'a> {
         }
     }
 
-    fn wrap(&self, program: &str) -> Result<Vec<Splice>, ServerChange> {
-        let proxy = PROXY_ARGS.map(quote);
+    fn wrap(&self, program: &str, proxy: &[String]) -> Result<Vec<Splice>, ServerChange> {
+        let proxy: Vec<String> = proxy.iter().map(|word| quote(word)).collect();
+        let proxy = proxy.iter().map(String::as_str);
         match self.command()? {
             Command::Words(words) => {
                 if is_wrapped(&word(&words, 0), words.get(1).and_then(|it| it.text()).as_deref()) {
                     return Err(ServerChange::Unchanged);
                 }
                 let program = quote(program);
-                Ok(vec![self.insert_before(words[0], &[&program, &proxy[0], &proxy[1]])])
+                let new: Vec<&str> = std::iter::once(&*program).chain(proxy).collect();
+                Ok(vec![self.insert_before(words[0], &new)])
             }
             Command::Program { command, args } => {
                 let words: Vec<Raw<'_>> = args.iter().flat_map(|it| it.elements()).collect();
@@ -136,7 +143,7 @@ impl<'a> Entry<'a> {
                 if is_wrapped(&command.text().unwrap_or_default(), first.as_deref()) {
                     return Err(ServerChange::Unchanged);
                 }
-                let inner = [&*proxy[0], &*proxy[1], command.as_str()];
+                let inner: Vec<&str> = proxy.chain([command.as_str()]).collect();
                 let args = match (args, words.first()) {
                     (_, Some(first)) => self.insert_before(*first, &inner),
                     (Some(args), None) => {
@@ -158,17 +165,16 @@ impl<'a> Entry<'a> {
         };
         let begin = usize::from(command.is_none());
         let program = command.map_or_else(|| word(&words, 0), |it| word(&[it], 0));
-        let inner = words.get(begin + PROXY_ARGS.len()).copied();
-        let is_proxy = (0..PROXY_ARGS.len()).all(|at| word(&words, begin + at) == PROXY_ARGS[at]);
-        let Some(inner) = inner.filter(|_| is_proxy && is_stayput(&program)) else {
-            return Err(ServerChange::Unchanged);
-        };
+        let text = |at: usize| words.get(begin + at)?.text().map(Cow::into_owned);
+        let proxy = proxy_args_len(text).filter(|_| is_stayput(&program));
+        let inner = proxy.and_then(|proxy| Some((proxy, *words.get(begin + proxy)?)));
+        let Some((proxy, inner)) = inner else { return Err(ServerChange::Unchanged) };
         let start = words[0].range().start;
         let Some(command) = command else {
             let range = start..inner.range().start;
             return Ok(vec![Splice { range, text: String::new() }]);
         };
-        let args = match words.get(PROXY_ARGS.len() + 1) {
+        let args = match words.get(proxy + 1) {
             Some(next) => Splice { range: start..next.range().start, text: String::new() },
             None => {
                 let args = self.value.find(&["args"]).map_or(start..start, |it| it.range());

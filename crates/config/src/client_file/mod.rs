@@ -10,8 +10,11 @@ use std::{fmt, path::Path};
 pub use self::paths::Client;
 use crate::error::{ConfigError, Place, Problem};
 
-/// Arguments between the program and the command of the server.
-const PROXY_ARGS: [&str; 2] = ["stdio", "--"];
+/// First argument of Stayput in front of a server.
+const PROXY_COMMAND: &str = "stdio";
+
+/// Option with the name of the server.
+const NAME_OPTION: &str = "--server=";
 
 /// Keys under which clients have the URL of a server.
 pub(crate) const URL_KEYS: [&str; 3] = ["url", "httpUrl", "serverUrl"];
@@ -61,19 +64,26 @@ impl fmt::Debug for FileEdit {
     }
 }
 
-/// Puts `program stdio --` in front of the command of each server in the text of the file `origin`.
+/// Puts `program stdio --server=NAME --` in front of the command of each server in the text of the file `origin`. The
+/// name is left out where `is_name` refuses it.
 ///
 /// # Errors
 /// [`ConfigError`] names the place if the text cannot be parsed.
-pub fn wrap_servers(text: &str, origin: &Path, program: &str) -> Result<FileEdit, ConfigError> {
+pub fn wrap_servers(
+    text: &str,
+    origin: &Path,
+    program: &str,
+    is_name: impl Fn(&str) -> bool,
+) -> Result<FileEdit, ConfigError> {
+    let proxy = |name: &str| proxy_args(Some(name).filter(|name| is_name(name)));
     match is_toml(origin) {
-        true => toml::wrap(text, program),
-        false => json::wrap(text, program),
+        true => toml::wrap(text, program, proxy),
+        false => json::wrap(text, program, proxy),
     }
     .map_err(|error| error.of(text, origin))
 }
 
-/// Removes `program stdio --` from the command of each server, but for the servers `keep`.
+/// Removes `program stdio --server=NAME --` from the command of each server, but for the servers `keep`.
 ///
 /// # Errors
 /// Same as [`wrap_servers`].
@@ -97,7 +107,21 @@ pub(crate) fn is_stayput(command: &str) -> bool {
 
 /// Returns whether a command with these arguments is Stayput in front of a server or of a file.
 fn is_wrapped(command: &str, first: Option<&str>) -> bool {
-    is_stayput(command) && first == Some(PROXY_ARGS[0])
+    is_stayput(command) && first == Some(PROXY_COMMAND)
+}
+
+/// Returns the arguments between Stayput and the command of a server. The name keeps servers apart that have the same
+/// command and other variables.
+fn proxy_args(name: Option<&str>) -> Vec<String> {
+    let name = name.map(|name| format!("{NAME_OPTION}{name}"));
+    [Some(PROXY_COMMAND.to_owned()), name, Some("--".to_owned())].into_iter().flatten().collect()
+}
+
+/// Returns the number of words before the command of the server, if the words begin like [`proxy_args`].
+pub(crate) fn proxy_args_len(word: impl Fn(usize) -> Option<String>) -> Option<usize> {
+    let has_name = word(1).is_some_and(|word| word.starts_with(NAME_OPTION));
+    let dashes = 1 + usize::from(has_name);
+    (word(0)? == PROXY_COMMAND && word(dashes)? == "--").then_some(dashes + 1)
 }
 
 /// Text that cannot be parsed, with the place of the error.

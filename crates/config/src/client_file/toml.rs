@@ -6,7 +6,8 @@ use stayput_wire::json::quote;
 use toml_edit::{Array, DocumentMut, Item, TableLike, Value};
 
 use super::{
-    EditedServer, FileEdit, PROXY_ARGS, ServerChange, SyntaxError, URL_KEYS, is_stayput, is_wrapped,
+    EditedServer, FileEdit, ServerChange, SyntaxError, URL_KEYS, is_stayput, is_wrapped,
+    proxy_args_len,
 };
 use crate::{error::Problem, keys::CODEX_SERVERS};
 
@@ -90,17 +91,21 @@ fn write_value(value: &Value, json: &mut String) {
     }
 }
 
-pub(super) fn wrap(text: &str, program: &str) -> Result<FileEdit, SyntaxError> {
-    edit(text, &[], |entry| {
+pub(super) fn wrap(
+    text: &str,
+    program: &str,
+    proxy: impl Fn(&str) -> Vec<String>,
+) -> Result<FileEdit, SyntaxError> {
+    edit(text, &[], |name, entry| {
         let command = command(entry)?;
         if is_wrapped(&command, first_arg(entry)) {
             return Err(ServerChange::Unchanged);
         }
-        let words = PROXY_ARGS.into_iter().chain([&*command]);
+        let words: Vec<String> = proxy(name).into_iter().chain([command]).collect();
         match entry.get_mut("args").and_then(Item::as_array_mut) {
-            Some(args) => insert_first(args, words),
+            Some(args) => insert_first(args, &words),
             None => {
-                entry.insert("args", Item::Value(Value::Array(words.collect())));
+                entry.insert("args", Item::Value(Value::Array(words.into_iter().collect())));
             }
         }
         set_command(entry, program);
@@ -109,19 +114,17 @@ pub(super) fn wrap(text: &str, program: &str) -> Result<FileEdit, SyntaxError> {
 }
 
 pub(super) fn unwrap(text: &str, keep: &[&str]) -> Result<FileEdit, SyntaxError> {
-    edit(text, keep, |entry| {
+    edit(text, keep, |_, entry| {
         let command = command(entry)?;
         let args = entry.get_mut("args").and_then(Item::as_array_mut);
         let Some(args) = args.filter(|_| is_stayput(&command)) else {
             return Err(ServerChange::Unchanged);
         };
-        let word = |at: usize| args.get(at).and_then(Value::as_str);
-        let is_proxy = (0..PROXY_ARGS.len()).all(|at| word(at) == Some(PROXY_ARGS[at]));
-        let Some(inner) = word(PROXY_ARGS.len()).filter(|_| is_proxy).map(str::to_owned) else {
-            return Err(ServerChange::Unchanged);
-        };
+        let word = |at: usize| Some(args.get(at)?.as_str()?.to_owned());
+        let proxy = proxy_args_len(word).and_then(|proxy| Some((proxy, word(proxy)?)));
+        let Some((proxy, inner)) = proxy else { return Err(ServerChange::Unchanged) };
         let decor = args.get(0).map(|first| first.decor().clone());
-        for _ in 0..=PROXY_ARGS.len() {
+        for _ in 0..=proxy {
             args.remove(0);
         }
         if let (Some(decor), Some(first)) = (decor, args.get_mut(0)) {
@@ -135,7 +138,7 @@ pub(super) fn unwrap(text: &str, keep: &[&str]) -> Result<FileEdit, SyntaxError>
 fn edit(
     text: &str,
     keep: &[&str],
-    change: impl Fn(&mut dyn TableLike) -> Result<(), ServerChange>,
+    change: impl Fn(&str, &mut dyn TableLike) -> Result<(), ServerChange>,
 ) -> Result<FileEdit, SyntaxError> {
     let mut document = parse(text)?;
     let mut servers = Vec::new();
@@ -144,7 +147,7 @@ fn edit(
         let name = name.get().to_owned();
         let change = match item.as_table_like_mut() {
             _ if keep.contains(&&*name) => ServerChange::Unchanged,
-            Some(entry) => change(entry).err().unwrap_or(ServerChange::Changed),
+            Some(entry) => change(&name, entry).err().unwrap_or(ServerChange::Changed),
             None => ServerChange::Unreadable,
         };
         servers.push(EditedServer { name, change });
@@ -171,7 +174,7 @@ fn first_arg(entry: &dyn TableLike) -> Option<&str> {
 }
 
 /// Inserts words at the beginning of a list, each formatted as the first one.
-fn insert_first<'a>(args: &mut Array, words: impl DoubleEndedIterator<Item = &'a str>) {
+fn insert_first(args: &mut Array, words: &[String]) {
     let decor = args.get(0).map(|first| first.decor().clone());
     let in_lines = decor
         .as_ref()
@@ -180,11 +183,11 @@ fn insert_first<'a>(args: &mut Array, words: impl DoubleEndedIterator<Item = &'a
     if let (false, Some(first)) = (in_lines, args.get_mut(0)) {
         first.decor_mut().set_prefix(" ");
     }
-    for (after, word) in words.rev().enumerate() {
-        let mut value = Value::from(word);
+    for (at, word) in words.iter().enumerate().rev() {
+        let mut value = Value::from(word.as_str());
         match &decor {
             Some(decor) if in_lines => *value.decor_mut() = decor.clone(),
-            _ => value.decor_mut().set_prefix(if after == PROXY_ARGS.len() { "" } else { " " }),
+            _ => value.decor_mut().set_prefix(if at == 0 { "" } else { " " }),
         }
         args.insert_formatted(0, value);
     }

@@ -11,7 +11,7 @@ mod keys;
 mod misplaced;
 pub(crate) mod reserved_names;
 mod seal;
-mod server_name;
+pub(crate) mod server_name;
 mod settings;
 pub(crate) mod target;
 #[cfg(test)]

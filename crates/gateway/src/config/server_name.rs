@@ -58,6 +58,13 @@ const CONTAINER_OPTIONS: [&str; 22] = [
     "--memory",
 ];
 
+/// Whether a name can be given to `--server` as it is.
+pub(crate) fn is_plain(name: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    let is_word = !name.is_empty() && name.len() <= MAX_NAME_LEN && name.bytes().all(is_word);
+    is_word && !name.starts_with('-') && !reserved_names::is_reserved(name)
+}
+
 /// Derives the name of a server from its command.
 pub(super) fn derive(command: &str, args: &[String]) -> String {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Context,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -463,16 +463,24 @@ async fn write(
     mut output: impl AsyncWrite + Unpin,
     mut stderr: StderrPieces,
 ) {
-    loop {
-        let line = tokio::select! {
-            // Stderr comes first: the reason of an error is before the error.
-            biased;
-            Some(piece) = stderr.recv() => child_stderr::encode(&piece).into(),
-            line = std::future::poll_fn(|cx| lines.next(cx)) => match line {
-                Some(line) => line,
-                None => return,
-            },
-        };
+    let mut is_line_next = false;
+    let mut next = |cx: &mut Context<'_>| {
+        // Stderr comes first: the reason of an error is before the error. A line that waits comes after one piece, so that
+        // a server which writes much to stderr does not hold up its own answers.
+        if !is_line_next && let Poll::Ready(Some(piece)) = stderr.poll_recv(cx) {
+            is_line_next = true;
+            return Poll::Ready(Some(child_stderr::encode(&piece).into()));
+        }
+        is_line_next = false;
+        if let Poll::Ready(line) = lines.next(cx) {
+            return Poll::Ready(line);
+        }
+        match stderr.poll_recv(cx) {
+            Poll::Ready(Some(piece)) => Poll::Ready(Some(child_stderr::encode(&piece).into())),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    };
+    while let Some(line) = std::future::poll_fn(&mut next).await {
         if output.write_all(&line).await.is_err() || output.flush().await.is_err() {
             return;
         }

@@ -49,7 +49,8 @@ impl Process {
     pub(crate) async fn close(&mut self) {
         drop(self.input.take());
         self.transcript.plain(self.block, ">", "(end of input)");
-        while let Some(line) = timeout(LONG, self.output.next_line()).await.unwrap().unwrap() {
+        // A call in flight gets 30 s for its answer, before it is cancelled.
+        while let Some(line) = timeout(2 * LONG, self.output.next_line()).await.unwrap().unwrap() {
             self.transcript.add(self.block, "<", Kind::Received, &line);
         }
         let status = timeout(LONG, self.child.wait()).await.expect("it ends in time").unwrap();

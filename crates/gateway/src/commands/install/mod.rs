@@ -14,7 +14,7 @@ use stayput_config::{
 };
 
 use self::file::ClientFile;
-use crate::cli::Install;
+use crate::{cli::Install, config::server_name};
 
 /// Change of a file that is not written yet.
 struct Plan {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Install) -> Result<(), Box<dyn Error>> {
 
 /// Plans to put Stayput in front. The backup is the file without Stayput: as it is, or as it would be after an undo.
 fn plan_install(file: &ClientFile, program: &str) -> Result<Plan, Box<dyn Error>> {
-    let edit = wrap_servers(&file.text, &file.path, program)?;
+    let edit = wrap_servers(&file.text, &file.path, program, server_name::is_plain)?;
     let known = file.read_backup();
     let backup = match known.filter(|_| edit.names(ServerChange::Unchanged).next().is_some()) {
         Some(known) => remove(file, &own(&known, file, program))?.text,
@@ -86,7 +86,8 @@ fn plan_undo(file: &ClientFile, program: &str) -> Result<Plan, Box<dyn Error>> {
     let keep = backup.as_deref().map(|backup| own(backup, file, program)).unwrap_or_default();
     let mut edit = remove(file, &keep)?;
     if let Some(backup) = backup
-        && wrap_servers(&backup, &file.path, program).is_ok_and(|wrapped| wrapped.text == file.text)
+        && wrap_servers(&backup, &file.path, program, server_name::is_plain)
+            .is_ok_and(|wrapped| wrapped.text == file.text)
     {
         edit.text = backup;
     }
@@ -101,7 +102,7 @@ fn remove(file: &ClientFile, keep: &[String]) -> Result<FileEdit, ConfigError> {
 
 /// Returns the servers that had Stayput in front before the install: the user wrote that, so that it stays.
 fn own(backup: &str, file: &ClientFile, program: &str) -> Vec<String> {
-    let edit = wrap_servers(backup, &file.path, program).ok();
+    let edit = wrap_servers(backup, &file.path, program, server_name::is_plain).ok();
     let names = edit.iter().flat_map(|edit| edit.names(ServerChange::Unchanged));
     names.map(str::to_owned).collect()
 }
