@@ -263,7 +263,7 @@ impl StdioConversation {
     /// finished, spawns it.
     async fn begin(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut task = Box::pin(task);
-        let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx))).await;
+        let begun = std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await;
         if begun.is_pending() {
             let tasks = &mut self.state().tasks;
             while tasks.try_join_next().is_some() {}

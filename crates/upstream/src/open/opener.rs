@@ -178,6 +178,10 @@ impl Opener {
         kept: &Attachment,
     ) -> Result<(), LinkOpenError> {
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
+        // The id is a secret of the server that it came from, which may be configured otherwise by now.
+        if plan.server.identity(&expansion) != kept.identity {
+            return Ok(());
+        }
         let ResolvedTransport::Http(endpoint) = plan.server.resolve(&expansion)? else {
             return Ok(());
         };

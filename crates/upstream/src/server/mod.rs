@@ -402,6 +402,10 @@ impl Server {
     /// templates and its header provider allow.
     #[must_use]
     pub fn isolation(&self, era: Era) -> Isolation {
+        // A link that sessions share would carry the headers of one of them for all.
+        if self.provider().is_some_and(|provider| provider.varies_by_session()) {
+            return Isolation::PerSession;
+        }
         match (self.0.options.isolation, era) {
             (Some(chosen), _) => chosen,
             (None, Era::Legacy) => Isolation::PerSession,

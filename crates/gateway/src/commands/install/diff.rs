@@ -5,6 +5,12 @@ use std::fmt::Write as _;
 /// Largest number of lines that are compared one by one. Of larger parts all lines are shown.
 const MAX_COMPARED_LINES: usize = 2_000;
 
+/// Keys of objects whose values are secrets.
+const SECRET_KEYS: [&str; 4] = ["\"env\"", "\"environment\"", "\"headers\"", "env ="];
+
+/// Largest number of bytes of a line that are shown.
+const MAX_LINE_LEN: usize = 200;
+
 /// Returns the removed and added lines in order, with the number of the line before each group. Lines around them are
 /// not shown: they hold the tokens and passwords of other entries.
 pub(super) fn between(old: &str, new: &str) -> String {
@@ -43,8 +49,18 @@ impl Diff {
             self.open = true;
         }
         self.line += usize::from(sign == '-');
-        let _ = writeln!(self.text, "{sign} {line}");
+        let shown = without_secrets(line);
+        let rest = if shown.len() < line.len() { " …" } else { "" };
+        let _ = writeln!(self.text, "{sign} {shown}{rest}");
     }
+}
+
+/// Returns the part of a line before variables or headers, whose values are secrets. A long line is a whole file.
+fn without_secrets(line: &str) -> &str {
+    let cut = SECRET_KEYS.iter().filter_map(|key| line.find(key)).min().unwrap_or(line.len());
+    let limit = cut.min(MAX_LINE_LEN);
+    let end = (0..=limit).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+    line[..end].trim_end()
 }
 
 /// Returns the places of a longest common subsequence of lines.
@@ -83,5 +99,14 @@ mod tests {
         assert_eq!(between(old, new), "line 2:\n- b\n+ B\nline 5:\n- e\n+ x\n+ y\n");
         assert_eq!(between(old, old), "");
         assert_eq!(between("a\n", "a\nb\n"), "line 2:\n+ b\n");
+    }
+
+    #[test]
+    fn values_of_variables_are_not_shown() {
+        let entry =
+            |command: &str| format!(r#"{{"command": "{command}", "env": {{"T": "s3cr3t"}}}}"#);
+        let shown = between(&entry("x"), &entry("y"));
+        assert_eq!(shown, "line 1:\n- {\"command\": \"x\", …\n+ {\"command\": \"y\", …\n");
+        assert!(between("a", &"b".repeat(1_000)).len() < 250);
     }
 }
