@@ -86,13 +86,14 @@ def test_spares_serve_one_session_each(kit: Kit) -> None:
     with sync.Hub.from_config(kit.config(), warm={"counter": 2}) as hub:
         used = set[int]()
         for sessions in range(3):
-            wait_until(lambda count=2 + sessions: len(kit.processes()) == count, "there are not two spares")
+            expected = 2 + sessions
+            wait_until(lambda: len(kit.processes()) == expected, "there are not two spares")
             waiting = set(kit.processes())
             with hub.session(f"chat-{sessions}") as chat:
                 pid = int(chat.call("counter", "pid").text)
             assert pid in waiting - used
             used.add(pid)
-    with pytest.raises(stayput.InvalidInput, match="no such server"):
+    with pytest.raises(stayput.InvalidInputError, match="no such server"):
         sync.Hub.from_config(kit.config(), warm={"other": 1})
     with pytest.raises(stayput.ConfigError, match="reached by a URL; remove `warm`"):
         sync.Hub.from_config({"mcpServers": {"web": {"url": "http://127.0.0.1:9/mcp"}}}, warm={"web": 1})
