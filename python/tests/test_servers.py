@@ -95,5 +95,5 @@ def test_spares_serve_one_session_each(kit: Kit) -> None:
             used.add(pid)
     with pytest.raises(stayput.InvalidInputError, match="no such server"):
         sync.Hub.from_config(kit.config(), warm={"other": 1})
-    with pytest.raises(stayput.ConfigError, match="reached by a URL; remove `warm`"):
+    with pytest.raises(stayput.InvalidInputError, match="reached by a URL; remove `warm`"):
         sync.Hub.from_config({"mcpServers": {"web": {"url": "http://127.0.0.1:9/mcp"}}}, warm={"web": 1})
