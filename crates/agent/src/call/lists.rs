@@ -112,12 +112,15 @@ impl Hub {
         if let Some(scope) = scope {
             let session_link = SessionLink::new(self, &scope, name).await?;
             let cache = &scope.guard.lists;
+            // With headers of its own, a session may see other lists than the session that was asked first.
+            let is_own =
+                cache.is_cleared() || (server.depends_on_session() && !server.is_process());
             let link = match session_link.find() {
                 Some(link) => Some(link),
-                None if cache.is_cleared() => Some(session_link.open().await?),
+                None if is_own => Some(session_link.open().await?),
                 None => None,
             };
-            if let Some(link) = link.filter(|it| it.lists_changed() > 0 || cache.is_cleared()) {
+            if let Some(link) = link.filter(|it| is_own || it.lists_changed() > 0) {
                 let version = ListVersion::of(&link);
                 let key = (session_link.entry.name.clone(), session_link.branch(), list);
                 if let Some(pages) = cache.get(&key, version) {

@@ -49,3 +49,17 @@ async fn headers_are_asked_for_each_request_and_keep_the_session() {
     let unprepared = session.set_headers(Headers::new(async |_| Ok(Vec::new()))).unwrap_err();
     assert!(unprepared.to_string().contains("built without `headers`"), "{unprepared}");
 }
+
+/// R113: lists are requested with the headers of the session that asks, and never taken from another session.
+#[tokio::test]
+async fn lists_are_requested_with_the_headers_of_their_session() {
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let headers = Headers::new(async |_| Ok(Vec::new()));
+    let remote = Http::new(server.url());
+    let hub = Hub::builder().server("remote", remote).headers(headers).build().unwrap();
+    let (ann, bob) = (hub.session("ann").await.unwrap(), hub.session("bob").await.unwrap());
+    assert!(!ann.tools("remote").await.unwrap().is_empty());
+    bob.set_headers(Headers::new(async |_| Err("Bob is not logged in".to_owned()))).unwrap();
+    let refused = bob.tools("remote").await.unwrap_err();
+    assert!(refused.to_string().contains("Bob is not logged in"), "{refused}");
+}
