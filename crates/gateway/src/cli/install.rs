@@ -13,7 +13,7 @@ Examples:
   stayput install vscode --file .vscode/mcp.json
                                      a file of a project
 
-The command of each server becomes `stayput stdio -- COMMAND`, with the whole
+The command of each server becomes `stayput stdio --server=NAME -- COMMAND`, with the whole
 path of this program. Nothing else in the file is changed. The file before is
 kept beside it, as FILE.before-stayput, and `--undo` restores it byte for byte
 unless the client has changed its file since; then only the commands are

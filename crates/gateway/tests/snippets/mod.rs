@@ -47,7 +47,7 @@ impl Desk {
         std::fs::create_dir(&bin).unwrap();
         symlink(env!("CARGO_BIN_EXE_stayput"), bin.join("stayput")).unwrap();
         let inspector = peers::inspector();
-        // What `npx -y PACKAGE --cli` downloads and runs, from the pinned packages.
+        // Pinned package in place of the one that `npx -y PACKAGE --cli` downloads and runs.
         let (node, file) = (inspector.program.display(), inspector.args[0].display());
         write_program(&bin.join("npx"), &format!("shift 2\nexec {node} {file} \"$@\""));
         symlink(peers::folder().unwrap().join("node_modules"), folder.path().join("node_modules"))
