@@ -120,7 +120,7 @@ async fn parallel_first_calls_of_a_chat_start_one_process() {
 #[tokio::test]
 async fn name_identifies_its_session_by_every_source() {
     let mark = mark("names");
-    let settings = json!({ "identify": { "also": ["header:X-Chat", "meta:chat"] } });
+    let settings = json!({ "identify": { "custom": ["header:X-Chat", "meta:chat"] } });
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
     let gateway = Gateway::with(json!({ "test": server }), settings).await;
     let client = gateway.client("test").await;

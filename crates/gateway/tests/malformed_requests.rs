@@ -17,7 +17,7 @@ const EACH: usize = 400;
 #[tokio::test]
 async fn malformed_requests_affect_no_other_client() {
     let mut random = Random::for_test();
-    let mark = mark("rubbish");
+    let mark = mark("invalid_lines");
     let gateway = Gateway::start(json!({ "test": stdio(&mark, &[]) })).await;
     let client = gateway.client("test").await;
     assert_eq!(client.text(&gateway, "count").await, "1");
@@ -73,7 +73,7 @@ fn replayed(address: &str, random: &mut Random) -> [(&'static str, usize); 3] {
 /// R139: no made-up token is accepted, and each is answered as a client error.
 #[tokio::test]
 async fn made_up_token_is_refused() {
-    let mark = mark("rubbish-tokens");
+    let mark = mark("invalid_lines-tokens");
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), front::with_issuer()).await;
     let address: Arc<str> = gateway.url.trim_start_matches("http://").into();
     let mut random = Random::for_test();

@@ -138,15 +138,16 @@ fn server_that_does_not_begin_is_described_in_plain_words() {
 #[test]
 fn check_warns_and_says_what_it_did_not_test() {
     let server = stayput_testkit::program("stayput-testserver");
-    let rubbish = json!({ "command": server, "args": ["stdio", "--era", "legacy", "--rubbish"] });
+    let invalid_lines =
+        json!({ "command": server, "args": ["stdio", "--era", "legacy", "--invalid-lines"] });
     let notes = json!({ "command": env!("CARGO_BIN_EXE_stayput"), "args": ["demo-server"] });
     let config = json!({
-        "mcpServers": { "rubbish": rubbish, "notes": notes },
+        "mcpServers": { "invalid_lines": invalid_lines, "notes": notes },
         "stayput": { "listen": "0.0.0.0:7337" },
     });
     let checked = report(&config);
     assert_eq!(checked["ok"], true, "{checked}");
-    let warning = of_server(&checked, "rubbish")["warnings"][0].as_str().unwrap();
+    let warning = of_server(&checked, "invalid_lines")["warnings"][0].as_str().unwrap();
     assert!(warning.contains("not JSON-RPC") && warning.contains("stderr"), "{warning}");
     assert_eq!(of_server(&checked, "notes")["warnings"], json!([]));
     let exposed = checked["warnings"].to_string();
@@ -156,7 +157,7 @@ fn check_warns_and_says_what_it_did_not_test() {
     );
     let left = checked["not_tested"].to_string();
     assert!(left.contains("state outside of the processes and sessions"), "{left}");
-    assert!(left.contains("the tools of notes, rubbish: none"), "{left}");
+    assert!(left.contains("the tools of notes, invalid_lines: none"), "{left}");
     let mut closed = config;
     closed["stayput"]["listen"] = json!("127.0.0.1:7337");
     assert_eq!(report(&closed)["warnings"], json!([]));

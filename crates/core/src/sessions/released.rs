@@ -90,7 +90,7 @@ impl ReleasedSessions {
     }
 
     /// Forgets it: its loss is in the record of the later session.
-    pub(super) fn forget_superseded(&self, record: &Record) {
+    pub(super) fn remove_superseded(&self, record: &Record) {
         if let Some(digest) = key_digest(record) {
             self.superseded_keys().remove(&digest);
         }

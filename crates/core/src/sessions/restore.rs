@@ -97,7 +97,7 @@ impl Sessions {
         let raise =
             |record: &mut Record| record.generation = record.generation.max(generation).next();
         self.change(session, raise).await?;
-        self.released.forget_superseded(&record);
+        self.released.remove_superseded(&record);
         Ok(())
     }
 }

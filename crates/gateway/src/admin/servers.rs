@@ -52,7 +52,7 @@ pub(super) async fn list(app: &Arc<AppState>) -> Answer {
     let mut servers = Vec::new();
     for (name, server) in &app.servers {
         let common = Sessionless::new(app, &Owner::local(), false);
-        let profile = app.links.known_profile(server, common.place()).await;
+        let profile = app.links.known_profile(server, common.link_owner()).await;
         // Since then it may have worked for a client.
         let failure = app.health.server_failure(name).filter(|_| profile.is_none());
         let view = ServerView {

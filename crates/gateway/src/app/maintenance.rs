@@ -105,8 +105,8 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
             }
         }
         // Connections can be restored from the store, so idle and surplus ones are dropped here.
-        app.connections.forget_idle(|session| app.sessions.is_held_or_released(session));
-        app.connections.forget_surplus(app.sessions.count());
+        app.connections.remove_idle(|session| app.sessions.is_held_or_released(session));
+        app.connections.remove_surplus(app.sessions.count());
     }
 }
 
@@ -124,7 +124,7 @@ fn record_expiry(app: &AppState, swept: &SweptSession) {
 /// Ends the links of a session in a task of its own, because a child process can take long to exit.
 fn end(app: &Arc<AppState>, swept: &SweptSession) {
     let record = &swept.record;
-    app.connections.forget_session(record.id);
+    app.connections.remove_session(record.id);
     match swept.unreported_reason() {
         Some(_) => drop(app.engine.end_expired(record, |name| app.servers.get(name).cloned())),
         // The code that closed it has deleted its sessions on servers.

@@ -164,7 +164,7 @@ impl Gateway {
             app.health.listens_on(address);
         }
         let (app, socket_clients) = (Arc::new(app), SocketClients::default());
-        app.latest.set(app.clone());
+        app.current.set(app.clone());
         let reading = None;
         Ok(Self {
             app,
@@ -204,7 +204,7 @@ impl Gateway {
                 continue;
             }
             tracing::info!(event = "serving", server = &**name, url, "  {name}: {url}");
-            if self.app.identify.configured.carriers.path {
+            if self.app.identify.configured.name_sources.path {
                 tracing::info!("    your own program: {url}/~NAME, a session for each NAME");
             }
             log_client_setup(name, &url);
@@ -321,7 +321,7 @@ impl Gateway {
         watch_task.abort();
         renew_task.abort();
         let _ = app.sessions.close().await;
-        app.latest.clear();
+        app.current.clear();
     }
 
     /// Reloads the configuration whenever it changes. Never returns.

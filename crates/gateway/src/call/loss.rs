@@ -52,7 +52,7 @@ impl CallOwner {
             // generation.
             OwnerKind::Sessionless(call) => {
                 let (owner, entry) =
-                    (&call.place.place().owner, (link.entry_id(), link.generation()));
+                    (&call.place.link_owner().owner, (link.entry_id(), link.generation()));
                 if !call.keeps_state(link) || !app.generations.lost(owner, server, entry) {
                     return None;
                 }
@@ -97,7 +97,7 @@ impl CallOwner {
             OwnerKind::Sessionless(call) => {
                 let generation = link.generation().next();
                 let entry = (link.entry_id(), generation);
-                self.app.generations.tell(&call.place.place().owner, server, entry);
+                self.app.generations.tell(&call.place.link_owner().owner, server, entry);
                 (generation, None)
             }
         };

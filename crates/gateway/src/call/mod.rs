@@ -138,8 +138,8 @@ async fn identify(
         SessionChoice::Answer(text) => {
             IdentifyOutcome::Answered(ReplyText::of_era(context.era, text))
         }
-        SessionChoice::Session { session, origin, text, given, fleeting } => {
-            let choice = (origin, given, fleeting);
+        SessionChoice::Session { session, origin, text, given, ephemeral } => {
+            let choice = (origin, given, ephemeral);
             IdentifyOutcome::Owner(CallOwner::of_session(context, server, session, choice), text)
         }
     };

@@ -85,9 +85,9 @@ impl CallOwner {
         context: &RequestContext<'_>,
         server: &Server,
         session: ActiveSession,
-        (origin, given, fleeting): (Origin, Option<Handle>, bool),
+        (origin, given, ephemeral): (Origin, Option<Handle>, bool),
     ) -> Self {
-        let _ephemeral = fleeting.then(|| EphemeralSession::of(context.app, session.session()));
+        let _ephemeral = ephemeral.then(|| EphemeralSession::of(context.app, session.session()));
         // A lost state is reported before a call is sent that depends on it, though the store may not show that yet.
         let is_reported = loss::depends_on_state(context.request_ref().method);
         let origin = match origin {
@@ -131,12 +131,12 @@ impl CallOwner {
         }
     }
 
-    fn place(&self) -> LinkOwner {
+    fn link_owner(&self) -> LinkOwner {
         match &self.kind {
             OwnerKind::Session { session, .. } => {
                 LinkOwner::new(session.session().owner().clone(), session.id())
             }
-            OwnerKind::Sessionless(call) => call.place.place().clone(),
+            OwnerKind::Sessionless(call) => call.place.link_owner().clone(),
         }
     }
 
@@ -166,7 +166,9 @@ impl CallOwner {
         let links = &self.app.links;
         let session = match &self.kind {
             OwnerKind::Session { session, .. } => session.session(),
-            OwnerKind::Sessionless(call) => return links.find(&self.server, call.place.place()),
+            OwnerKind::Sessionless(call) => {
+                return links.find(&self.server, call.place.link_owner());
+            }
         };
         let extension = SessionExtension::of(session);
         if let Some(link) = extension.and_then(|extension| extension.link(&self.server)) {
@@ -182,14 +184,14 @@ impl CallOwner {
     /// Opens the link. `client_info` is the client information that the server gets. No client is named on a link that
     /// several share.
     pub(super) async fn open(&self, client_info: ClientInfo) -> Result<PooledLink, String> {
-        let (place, server) = (self.place(), self.app.present(&self.server)?);
+        let (link_owner, server) = (self.link_owner(), self.app.present(&self.server)?);
         let link = match &self.kind {
             OwnerKind::Session { session, .. } => {
                 let engine = &self.app.engine;
-                engine.open_link((session.session(), &place), &server, client_info).await
+                engine.open_link((session.session(), &link_owner), &server, client_info).await
             }
             OwnerKind::Sessionless(_) => {
-                self.app.links.open(&server, &place, &LinkOpenOptions::default()).await
+                self.app.links.open(&server, &link_owner, &LinkOpenOptions::default()).await
             }
         };
         link.map_err(|error| self.describe_open_error(&error))

@@ -12,7 +12,7 @@ use crate::state::AppState;
 /// dropped.
 pub(crate) struct Sessionless {
     app: Arc<AppState>,
-    place: LinkOwner,
+    link_owner: LinkOwner,
     alone: bool,
 }
 
@@ -24,11 +24,11 @@ impl Sessionless {
         static COMMON: OnceLock<SessionId> = OnceLock::new();
         let fresh = || SessionId::generate(Timestamp::from_millis(0));
         let session = if alone { fresh() } else { *COMMON.get_or_init(fresh) };
-        Self { app: app.clone(), place: LinkOwner::new(owner.clone(), session), alone }
+        Self { app: app.clone(), link_owner: LinkOwner::new(owner.clone(), session), alone }
     }
 
-    pub(crate) fn place(&self) -> &LinkOwner {
-        &self.place
+    pub(crate) fn link_owner(&self) -> &LinkOwner {
+        &self.link_owner
     }
 }
 
@@ -41,11 +41,11 @@ impl AppState {
         owner: &Owner,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let common = Sessionless::new(self, owner, false);
-        if let Some(known) = self.links.known_profile(server, common.place()).await {
+        if let Some(known) = self.links.known_profile(server, common.link_owner()).await {
             return Ok(known);
         }
         let sessionless = Sessionless::new(self, owner, server.depends_on_session());
-        self.links.profile(server, sessionless.place()).await
+        self.links.profile(server, sessionless.link_owner()).await
     }
 
     /// Returns the server as a client of `era` uses it. A server that speaks the era of a modern client is used in
@@ -77,7 +77,7 @@ impl AppState {
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let profile = self.profile(server, owner).await?;
         let common = Sessionless::new(self, owner, false);
-        let current = self.links.current_profile(server, common.place()).await;
+        let current = self.links.current_profile(server, common.link_owner()).await;
         let profile = current.unwrap_or(profile);
         let isolation = profile.isolation(server);
         // On a shared link the list need not be learned here: the request itself goes to the server.
@@ -86,8 +86,8 @@ impl AppState {
         }
         let sessionless = Sessionless::new(self, owner, isolation == Isolation::PerSession);
         let link =
-            self.links.open(server, sessionless.place(), &LinkOpenOptions::default()).await?;
-        Ok(self.links.relearn(server, sessionless.place(), &link).await.unwrap_or(profile))
+            self.links.open(server, sessionless.link_owner(), &LinkOpenOptions::default()).await?;
+        Ok(self.links.relearn(server, sessionless.link_owner(), &link).await.unwrap_or(profile))
     }
 }
 
@@ -96,7 +96,7 @@ impl Drop for Sessionless {
         if !self.alone {
             return;
         }
-        let (app, session) = (self.app.clone(), self.place.session);
+        let (app, session) = (self.app.clone(), self.link_owner.session);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { app.links.end(session).await });
         }

@@ -56,22 +56,22 @@ pub(super) fn require_auth_for_visibility(member: &Member<'_>) -> ReadResult<()>
 }
 
 /// Reads the public URL of the gateway, without a trailing slash.
-pub(super) fn public_url(spot: &ConfigValue<'_>) -> ReadResult<String> {
-    let text = spot.text()?;
-    secure(spot, &text)?;
+pub(super) fn public_url(setting: &ConfigValue<'_>) -> ReadResult<String> {
+    let text = setting.text()?;
+    secure(setting, &text)?;
     Ok(text.trim_end_matches('/').to_owned())
 }
 
 /// Reads `auth`. The default audience of tokens is `public_url`.
-pub(super) fn auth(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<Auth> {
-    let table = spot.object_with_keys(keys::AUTH)?;
+pub(super) fn auth(setting: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<Auth> {
+    let table = setting.object_with_keys(keys::AUTH)?;
     let mut known = Tokens::default();
-    table.read("tokens", |spot| tokens(spot, &mut known))?;
-    table.read("tokens_file", |spot| tokens_file(spot, &mut known))?;
-    let jwt = table.read("jwt", |spot| jwt(spot, public_url))?;
+    table.read("tokens", |setting| tokens(setting, &mut known))?;
+    table.read("tokens_file", |setting| tokens_file(setting, &mut known))?;
+    let jwt = table.read("jwt", |setting| jwt(setting, public_url))?;
     let admin = table.read("admin", ClaimFilter::read)?.unwrap_or_default();
-    let metrics = table.read("metrics", |spot| {
-        spot.choice(&[
+    let metrics = table.read("metrics", |setting| {
+        setting.choice(&[
             ("admin", MetricsAccess::Admin),
             ("authenticated", MetricsAccess::Authenticated),
             ("public", MetricsAccess::Public),
@@ -82,14 +82,14 @@ pub(super) fn auth(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResu
     if auth.is_none() {
         let sentence =
             "nobody could come in; add \"tokens\", \"jwt\" or \"proxy\", or remove \"auth\"";
-        return Err(spot.error(Problem::Other(sentence.to_owned())));
+        return Err(setting.error(Problem::Other(sentence.to_owned())));
     }
     Ok(auth)
 }
 
 /// Reads tokens by the names of their bearers. A value is a hash, or an object with a hash.
-fn tokens(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
-    for member in spot.object()?.iter() {
+fn tokens(setting: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
+    for member in setting.object()?.iter() {
         let value = &member.value;
         let (hash, bearer) = if value.is_object() {
             let table = value.object_with_keys(keys::TOKEN)?;
@@ -108,14 +108,14 @@ fn tokens(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
 }
 
 /// Reads a file with a name and a hash in each line.
-fn tokens_file(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
-    let path = spot.context.file(&spot.text()?).map_err(|problem| spot.error(problem))?;
-    let unreadable = |error: std::io::Error| spot.error(Problem::Unreadable(error.kind()));
+fn tokens_file(setting: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
+    let path = setting.context.file(&setting.text()?).map_err(|problem| setting.error(problem))?;
+    let unreadable = |error: std::io::Error| setting.error(Problem::Unreadable(error.kind()));
     let file = std::fs::File::open(path).map_err(unreadable)?;
     if file.metadata().map_err(unreadable)?.mode() & 0o022 != 0 {
         let sentence = "the file can be changed by others than its owner, who could let themselves in; run \
                         chmod go-w on it";
-        return Err(spot.error(Problem::Other(sentence.to_owned())));
+        return Err(setting.error(Problem::Other(sentence.to_owned())));
     }
     let text = std::io::read_to_string(file).map_err(unreadable)?;
     for (number, line) in (1..).zip(text.lines()) {
@@ -126,22 +126,22 @@ fn tokens_file(spot: &ConfigValue<'_>, known: &mut Tokens) -> ReadResult<()> {
         let pair = line.rsplit_once(char::is_whitespace).map(|(name, hash)| (name.trim(), hash));
         let pair = pair.ok_or_else(|| {
             let sentence = format!("line {number} of the file is not a name and a hash");
-            spot.error(Problem::Other(sentence))
+            setting.error(Problem::Other(sentence))
         })?;
-        insert(spot, known, pair, Bearer::default())?;
+        insert(setting, known, pair, Bearer::default())?;
     }
     Ok(())
 }
 
 fn insert(
-    spot: &ConfigValue<'_>,
+    setting: &ConfigValue<'_>,
     known: &mut Tokens,
     (name, hash): (&str, &str),
     bearer: Bearer,
 ) -> ReadResult<()> {
     let hash: TokenHash =
-        hash.parse().map_err(|expected| spot.error(Problem::Form { expected }))?;
-    let other = |sentence: String| spot.error(Problem::Other(sentence));
+        hash.parse().map_err(|expected| setting.error(Problem::Form { expected }))?;
+    let other = |sentence: String| setting.error(Problem::Other(sentence));
     match known.insert(name, hash, bearer) {
         Ok(true) => Ok(()),
         Ok(false) => Err(other(format!("the token of {name:?} is also somebody else's"))),
@@ -149,36 +149,36 @@ fn insert(
     }
 }
 
-fn claims(spot: &ConfigValue<'_>) -> ReadResult<Claims> {
-    let read = |spot: &ConfigValue<'_>| -> ReadResult<Value> {
-        serde_json::from_str(spot.as_str())
-            .map_err(|_| spot.error(Problem::Form { expected: "a value of JSON" }))
+fn claims(setting: &ConfigValue<'_>) -> ReadResult<Claims> {
+    let read = |setting: &ConfigValue<'_>| -> ReadResult<Value> {
+        serde_json::from_str(setting.as_str())
+            .map_err(|_| setting.error(Problem::Form { expected: "a value of JSON" }))
     };
-    let table = spot.object()?;
+    let table = setting.object()?;
     let pairs = table.iter().map(|member| Ok((member.name.to_string(), read(&member.value)?)));
     Ok(Claims(pairs.collect::<ReadResult<Map<String, Value>>>()?))
 }
 
-fn jwt(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<JwtRules> {
-    let table = spot.object_with_keys(keys::JWT)?;
-    let missing = |expected| spot.error(Problem::Form { expected });
-    let issuer = table.read("issuer", |spot| {
-        let text = spot.text()?;
-        secure(spot, &text).map(|_| text)
+fn jwt(setting: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<JwtRules> {
+    let table = setting.object_with_keys(keys::JWT)?;
+    let missing = |expected| setting.error(Problem::Form { expected });
+    let issuer = table.read("issuer", |setting| {
+        let text = setting.text()?;
+        secure(setting, &text).map(|_| text)
     })?;
     let issuer = issuer.ok_or_else(|| missing("an object with \"issuer\""))?;
-    let audiences = table.read("audience", |spot| match spot.list() {
-        Ok(_) => spot.texts(),
-        Err(_) => Ok(vec![spot.text()?]),
+    let audiences = table.read("audience", |setting| match setting.list() {
+        Ok(_) => setting.texts(),
+        Err(_) => Ok(vec![setting.text()?]),
     })?;
     let audiences = audiences.or_else(|| Some(vec![public_url?.to_owned()]));
     // Without an audience a token for another service would be accepted here.
     let audiences = audiences.filter(|all| !all.is_empty());
     let audiences = audiences
         .ok_or_else(|| missing("an object with \"audience\", unless there is a \"public_url\""))?;
-    let keys = table.read("jwks", |spot| {
-        let text = spot.text()?;
-        secure(spot, &text).map(KeySource::Set)
+    let keys = table.read("jwks", |setting| {
+        let text = setting.text()?;
+        secure(setting, &text).map(KeySource::Set)
     })?;
     Ok(JwtRules {
         keys: keys.unwrap_or_else(|| KeySource::Issuer(issuer.clone())),
@@ -190,8 +190,8 @@ fn jwt(spot: &ConfigValue<'_>, public_url: Option<&str>) -> ReadResult<JwtRules>
 }
 
 /// Requires https, or a loopback address: over plain http anyone on the way could answer.
-fn secure(spot: &ConfigValue<'_>, text: &str) -> ReadResult<Target> {
-    let wrong = |sentence: String| spot.error(Problem::Other(sentence));
+fn secure(setting: &ConfigValue<'_>, text: &str) -> ReadResult<Target> {
+    let wrong = |sentence: String| setting.error(Problem::Other(sentence));
     let url = Target::parse(text).map_err(|error| wrong(error.to_string()))?;
     let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
     let is_local = local.iter().any(|start| {
@@ -205,21 +205,21 @@ fn secure(spot: &ConfigValue<'_>, text: &str) -> ReadResult<Target> {
     Err(wrong("this must be https: what comes over http can be anybody's".to_owned()))
 }
 
-fn proxy(spot: &ConfigValue<'_>) -> ReadResult<Proxy> {
-    let table = spot.object_with_keys(keys::PROXY)?;
-    let header = table.read("header", |spot| {
+fn proxy(setting: &ConfigValue<'_>) -> ReadResult<Proxy> {
+    let table = setting.object_with_keys(keys::PROXY)?;
+    let header = table.read("header", |setting| {
         let expected = "the name of a header such as \"X-Forwarded-User\"";
-        let name: Result<HeaderName, _> = spot.text()?.parse();
-        name.map_err(|_| spot.error(Problem::Form { expected }))
+        let name: Result<HeaderName, _> = setting.text()?.parse();
+        name.map_err(|_| setting.error(Problem::Form { expected }))
     })?;
     let expected = "an object with \"header\"";
-    let header = header.ok_or_else(|| spot.error(Problem::Form { expected }))?;
-    let from = table.read("from", |spot| {
-        let read = |spot: &ConfigValue<'_>| -> ReadResult<Network> {
-            let parsed = spot.text()?.parse();
-            parsed.map_err(|expected| spot.error(Problem::Form { expected }))
+    let header = header.ok_or_else(|| setting.error(Problem::Form { expected }))?;
+    let from = table.read("from", |setting| {
+        let read = |setting: &ConfigValue<'_>| -> ReadResult<Network> {
+            let parsed = setting.text()?.parse();
+            parsed.map_err(|expected| setting.error(Problem::Form { expected }))
         };
-        spot.list()?.iter().map(read).collect::<ReadResult<Vec<_>>>()
+        setting.list()?.iter().map(read).collect::<ReadResult<Vec<_>>>()
     })?;
     let here = || vec![Network::host(Ipv4Addr::LOCALHOST.into())];
     Ok(Proxy { header, from: from.unwrap_or_else(here) })

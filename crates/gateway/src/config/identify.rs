@@ -9,7 +9,7 @@ use super::keys;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identify {
     /// Name sources: places of a request that can name its session.
-    pub(crate) carriers: NameSources,
+    pub(crate) name_sources: NameSources,
     /// Hosts whose conversation ids are used.
     pub(crate) hints: Hints,
     /// Policy for calls without a session.
@@ -34,7 +34,7 @@ pub(crate) struct NameSources {
     /// Cookie `mcp_session_id`.
     pub(crate) cookie: bool,
     /// Custom sources that hold a conversation id.
-    pub(crate) also: Vec<CustomSource>,
+    pub(crate) custom: Vec<CustomSource>,
 }
 
 impl Default for NameSources {
@@ -46,7 +46,7 @@ impl Default for NameSources {
             path: true,
             connection: true,
             cookie: false,
-            also: Vec::new(),
+            custom: Vec::new(),
         }
     }
 }
@@ -102,7 +102,7 @@ impl Identify {
         let policy = table.read("unidentified", |it| it.choice(&UNIDENTIFIED))?;
         let tools = table.read("session_tools", |it| it.choice(&SESSION_TOOLS))?;
         Ok(Self {
-            carriers: table.read("identify", carriers)?.unwrap_or_default(),
+            name_sources: table.read("identify", name_sources)?.unwrap_or_default(),
             hints: table.read("hints", hints)?.unwrap_or_default(),
             unidentified: policy.unwrap_or_default(),
             session_tools: tools.unwrap_or_default(),
@@ -110,8 +110,8 @@ impl Identify {
     }
 }
 
-fn carriers(spot: &ConfigValue<'_>) -> ReadResult<NameSources> {
-    let table = spot.object_with_keys(keys::IDENTIFY)?;
+fn name_sources(setting: &ConfigValue<'_>) -> ReadResult<NameSources> {
+    let table = setting.object_with_keys(keys::IDENTIFY)?;
     let own = NameSources::default();
     let on = |name, own| Ok(table.read(name, ConfigValue::boolean)?.unwrap_or(own));
     Ok(NameSources {
@@ -121,21 +121,21 @@ fn carriers(spot: &ConfigValue<'_>) -> ReadResult<NameSources> {
         path: on("path", own.path)?,
         connection: on("connection", own.connection)?,
         cookie: on("cookie", own.cookie)?,
-        also: table.read("also", also)?.unwrap_or_default(),
+        custom: table.read("custom", custom)?.unwrap_or_default(),
     })
 }
 
-fn also(spot: &ConfigValue<'_>) -> ReadResult<Vec<CustomSource>> {
+fn custom(setting: &ConfigValue<'_>) -> ReadResult<Vec<CustomSource>> {
     let expected =
         "\"header:NAME\", \"meta:NAME\" or \"claim:NAME\", with a name of at most 64 characters";
-    let one = |spot: &ConfigValue<'_>| {
-        let source = CustomSource::parse(&spot.text()?);
-        source.ok_or_else(|| spot.error(Problem::Form { expected }))
+    let one = |setting: &ConfigValue<'_>| {
+        let source = CustomSource::parse(&setting.text()?);
+        source.ok_or_else(|| setting.error(Problem::Form { expected }))
     };
-    spot.list()?.iter().map(one).collect()
+    setting.list()?.iter().map(one).collect()
 }
 
-fn hints(spot: &ConfigValue<'_>) -> ReadResult<Hints> {
+fn hints(setting: &ConfigValue<'_>) -> ReadResult<Hints> {
     let known = HINT_SOURCES.map(|hint| (hint, hint));
-    Ok(Hints(spot.list()?.iter().map(|it| it.choice(&known)).collect::<ReadResult<_>>()?))
+    Ok(Hints(setting.list()?.iter().map(|it| it.choice(&known)).collect::<ReadResult<_>>()?))
 }

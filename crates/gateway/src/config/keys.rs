@@ -45,7 +45,7 @@ pub(super) const PROXY: &[&str] = &["header", "from"];
 
 /// Keys of `identify`.
 pub(super) const IDENTIFY: &[&str] =
-    &["argument", "meta", "header", "path", "connection", "cookie", "also"];
+    &["argument", "meta", "header", "path", "connection", "cookie", "custom"];
 
 /// Keys of `expiry`.
 pub(super) const EXPIRY: &[&str] = &["idle", "absolute"];

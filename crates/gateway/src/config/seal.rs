@@ -7,24 +7,24 @@ use stayput_upstream::SealKey;
 const FILE: &str = "file:";
 
 /// Reads `seal`: one key, or several of which the first one seals and all open.
-pub(super) fn seal(spot: &ConfigValue<'_>) -> ReadResult<Vec<SealKey>> {
-    let keys = if spot.is_array() { spot.list()? } else { vec![spot.clone()] };
+pub(super) fn seal(setting: &ConfigValue<'_>) -> ReadResult<Vec<SealKey>> {
+    let keys = if setting.is_array() { setting.list()? } else { vec![setting.clone()] };
     let expected = "a key, or a list of keys: \"file:PATH\" or \"${VARIABLE}\"";
     if keys.is_empty() {
-        return Err(spot.error(Problem::Form { expected }));
+        return Err(setting.error(Problem::Form { expected }));
     }
     keys.iter().map(key).collect()
 }
 
 /// Reads a key from a file, which must be private to its owner, or as hex digits, usually from an environment variable.
-fn key(spot: &ConfigValue<'_>) -> ReadResult<SealKey> {
-    let text = spot.text()?;
+fn key(setting: &ConfigValue<'_>) -> ReadResult<SealKey> {
+    let text = setting.text()?;
     let key = match text.strip_prefix(FILE) {
         Some(path) => {
-            let path = spot.context.path(path).map_err(|problem| spot.error(problem))?;
+            let path = setting.context.path(path).map_err(|problem| setting.error(problem))?;
             SealKey::from_file(&path)
         }
         None => SealKey::from_hex(text.trim()),
     };
-    key.map_err(|error| spot.error(Problem::Other(error.to_string())))
+    key.map_err(|error| setting.error(Problem::Other(error.to_string())))
 }

@@ -133,11 +133,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(super) fn read(spot: &ConfigValue<'_>) -> ReadResult<Self> {
-        let table = spot.object_with_keys(keys::FILE)?;
+    pub(super) fn read(setting: &ConfigValue<'_>) -> ReadResult<Self> {
+        let table = setting.object_with_keys(keys::FILE)?;
         let own = Self::default();
         let public_url = table.read("public_url", auth::public_url)?;
-        let auth = table.read("auth", |spot| auth::auth(spot, public_url.as_deref()))?;
+        let auth = table.read("auth", |setting| auth::auth(setting, public_url.as_deref()))?;
         Ok(Self {
             auth: auth.unwrap_or_default(),
             public_url,
@@ -156,10 +156,10 @@ impl Settings {
     }
 }
 
-fn listen(spot: &ConfigValue<'_>) -> ReadResult<SocketAddr> {
-    let text = spot.text()?;
+fn listen(setting: &ConfigValue<'_>) -> ReadResult<SocketAddr> {
+    let text = setting.text()?;
     let expected = "an address with a port such as \"127.0.0.1:7337\"";
-    address(&text).ok_or_else(|| spot.error(Problem::Form { expected }))
+    address(&text).ok_or_else(|| setting.error(Problem::Form { expected }))
 }
 
 /// Parses an address to listen on. The only host name it accepts is `localhost`, which means the same on every machine.
@@ -170,23 +170,23 @@ pub(crate) fn address(text: &str) -> Option<SocketAddr> {
 
 /// Reads the URL of a store. A relative path starts at the folder of the configuration, because the gateway may be
 /// started from any directory.
-fn store(spot: &ConfigValue<'_>) -> ReadResult<String> {
-    let text = spot.text()?;
+fn store(setting: &ConfigValue<'_>) -> ReadResult<String> {
+    let text = setting.text()?;
     let parsed: Result<_, AddressError> = text.parse();
-    let parsed = parsed.map_err(|error| spot.error(Problem::Other(error.to_string())))?;
+    let parsed = parsed.map_err(|error| setting.error(Problem::Other(error.to_string())))?;
     let Address::Sqlite(path) = parsed else { return Ok(text) };
     let path = path.to_str().unwrap_or_default();
-    let path = spot.context.path(path).map_err(|problem| spot.error(problem))?;
-    let path = path.to_str().ok_or_else(|| spot.error(Problem::Folder))?;
+    let path = setting.context.path(path).map_err(|problem| setting.error(problem))?;
+    let path = path.to_str().ok_or_else(|| setting.error(Problem::Folder))?;
     Ok(format!("sqlite:{path}"))
 }
 
 /// Reads the lease. A shorter one could not be renewed in time, and a longer one would lock out others for too long.
-fn lease(spot: &ConfigValue<'_>) -> ReadResult<Duration> {
-    let span = spot.duration()?;
+fn lease(setting: &ConfigValue<'_>) -> ReadResult<Duration> {
+    let span = setting.duration()?;
     let expected = "a time from \"1s\" to \"1h\", such as \"15s\"";
     let allowed = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
-    if allowed.contains(&span) { Ok(span) } else { Err(spot.error(Problem::Form { expected })) }
+    if allowed.contains(&span) { Ok(span) } else { Err(setting.error(Problem::Form { expected })) }
 }
 
 /// Returns the default store: in the data folder of the user, or next to the configuration for a user without one.
@@ -202,13 +202,13 @@ fn texts(
     name: &str,
     check: fn(&str) -> Result<(), &'static str>,
 ) -> ReadResult<Vec<String>> {
-    let Some(spot) = table.get(name) else { return Ok(Vec::new()) };
-    let checked = |spot: &ConfigValue<'_>| {
-        let text = spot.text()?;
-        check(&text).map_err(|expected| spot.error(Problem::Form { expected }))?;
+    let Some(setting) = table.get(name) else { return Ok(Vec::new()) };
+    let checked = |setting: &ConfigValue<'_>| {
+        let text = setting.text()?;
+        check(&text).map_err(|expected| setting.error(Problem::Form { expected }))?;
         Ok(text)
     };
-    spot.list()?.iter().map(checked).collect()
+    setting.list()?.iter().map(checked).collect()
 }
 
 fn origin(text: &str) -> Result<(), &'static str> {
@@ -227,8 +227,8 @@ fn host(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn expiry(spot: &ConfigValue<'_>) -> ReadResult<Expiry> {
-    let table = spot.object_with_keys(keys::EXPIRY)?;
+fn expiry(setting: &ConfigValue<'_>) -> ReadResult<Expiry> {
+    let table = setting.object_with_keys(keys::EXPIRY)?;
     let own = Expiry::default();
     Ok(Expiry {
         idle: table.read("idle", ConfigValue::lifetime)?.unwrap_or(own.idle),
@@ -236,8 +236,8 @@ fn expiry(spot: &ConfigValue<'_>) -> ReadResult<Expiry> {
     })
 }
 
-fn limits(spot: &ConfigValue<'_>) -> ReadResult<Limits> {
-    let table = spot.object_with_keys(keys::LIMITS)?;
+fn limits(setting: &ConfigValue<'_>) -> ReadResult<Limits> {
+    let table = setting.object_with_keys(keys::LIMITS)?;
     let own = Limits::default();
     let PerOwnerSettings { links: per_owner, rate, bodies } =
         table.read("per_owner", per_owner)?.unwrap_or_default();
@@ -277,23 +277,23 @@ fn body_limits(table: &ConfigObject<'_>, per_owner: Option<usize>) -> ReadResult
     Ok(BodyLimits { each, per_owner, all, time })
 }
 
-fn size(spot: &ConfigValue<'_>) -> ReadResult<usize> {
-    Ok(usize::try_from(spot.bytes()?).unwrap_or(usize::MAX))
+fn size(setting: &ConfigValue<'_>) -> ReadResult<usize> {
+    Ok(usize::try_from(setting.bytes()?).unwrap_or(usize::MAX))
 }
 
 /// Less than 8 KiB would not hold the usual headers of clients, nor serve as a read buffer.
-fn headers(spot: &ConfigValue<'_>) -> ReadResult<usize> {
-    let size = spot.bytes()?;
+fn headers(setting: &ConfigValue<'_>) -> ReadResult<usize> {
+    let size = setting.bytes()?;
     let size = usize::try_from(size).ok().filter(|size| (8 << 10..=1 << 20).contains(size));
     let expected = "an amount from \"8KiB\" to \"1MiB\"";
-    size.ok_or_else(|| spot.error(Problem::Form { expected }))
+    size.ok_or_else(|| setting.error(Problem::Form { expected }))
 }
 
-fn stall(spot: &ConfigValue<'_>) -> ReadResult<Duration> {
-    let span = spot.duration()?;
+fn stall(setting: &ConfigValue<'_>) -> ReadResult<Duration> {
+    let span = setting.duration()?;
     let expected = "a time of a second or more, such as \"30s\"";
     let enough = span >= Duration::from_secs(1);
-    if enough { Ok(span) } else { Err(spot.error(Problem::Form { expected })) }
+    if enough { Ok(span) } else { Err(setting.error(Problem::Form { expected })) }
 }
 
 /// Settings of `per_owner`.
@@ -305,16 +305,16 @@ struct PerOwnerSettings {
     bodies: Option<usize>,
 }
 
-fn per_owner(spot: &ConfigValue<'_>) -> ReadResult<PerOwnerSettings> {
-    let table = spot.object_with_keys(keys::PER_OWNER)?;
+fn per_owner(setting: &ConfigValue<'_>) -> ReadResult<PerOwnerSettings> {
+    let table = setting.object_with_keys(keys::PER_OWNER)?;
     let own = PerOwner::default();
     let links = PerOwner {
         processes: table.read("processes", ConfigValue::count)?.unwrap_or(own.processes),
         links: table.read("links", ConfigValue::count)?.unwrap_or(own.links),
     };
-    let rate = table.read("requests_per_second", |spot| match spot.is_number() {
-        true => spot.positive().map(RateSetting::Limit),
-        false => spot.choice(&[("unlimited", RateSetting::Unlimited)]),
+    let rate = table.read("requests_per_second", |setting| match setting.is_number() {
+        true => setting.positive().map(RateSetting::Limit),
+        false => setting.choice(&[("unlimited", RateSetting::Unlimited)]),
     })?;
     let bodies = table.read("bodies", size)?;
     Ok(PerOwnerSettings { links, rate: rate.unwrap_or_default(), bodies })

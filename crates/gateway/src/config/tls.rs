@@ -30,10 +30,10 @@ impl fmt::Debug for Tls {
 }
 
 /// Reads `tls`.
-pub(super) fn tls(spot: &ConfigValue<'_>) -> ReadResult<Tls> {
-    let table = spot.object_with_keys(keys::TLS)?;
+pub(super) fn tls(setting: &ConfigValue<'_>) -> ReadResult<Tls> {
+    let table = setting.object_with_keys(keys::TLS)?;
     let expected = "an object with \"cert\" and \"key\", which are paths of PEM files";
-    let missing = || spot.error(Problem::Form { expected });
+    let missing = || setting.error(Problem::Form { expected });
     let chain = table.read("cert", chain)?.ok_or_else(missing)?;
     let key = table.read("key", key)?.ok_or_else(missing)?;
     let versions = ServerConfig::builder_with_provider(ring::default_provider().into())
@@ -46,36 +46,36 @@ pub(super) fn tls(spot: &ConfigValue<'_>) -> ReadResult<Tls> {
             }
             error => format!("the certificate cannot be used: {error}"),
         };
-        spot.error(Problem::Other(sentence))
+        setting.error(Problem::Other(sentence))
     })?;
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Tls { server: server.into() })
 }
 
 /// Reads a certificate and those that lead from it to an authority.
-fn chain(spot: &ConfigValue<'_>) -> ReadResult<Vec<CertificateDer<'static>>> {
-    let text = read(spot)?;
+fn chain(setting: &ConfigValue<'_>) -> ReadResult<Vec<CertificateDer<'static>>> {
+    let text = read(setting)?;
     let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|error| broken(spot, &error))?;
+    let chain = chain.map_err(|error| broken(setting, &error))?;
     if chain.is_empty() {
-        return Err(broken(spot, &pem::Error::NoItemsFound));
+        return Err(broken(setting, &pem::Error::NoItemsFound));
     }
     Ok(chain)
 }
 
-fn key(spot: &ConfigValue<'_>) -> ReadResult<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_slice(&read(spot)?).map_err(|error| broken(spot, &error))
+fn key(setting: &ConfigValue<'_>) -> ReadResult<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_slice(&read(setting)?).map_err(|error| broken(setting, &error))
 }
 
-fn read(spot: &ConfigValue<'_>) -> ReadResult<Vec<u8>> {
-    let path = spot.context.file(&spot.text()?).map_err(|problem| spot.error(problem))?;
-    std::fs::read(path).map_err(|error| spot.error(Problem::Unreadable(error.kind())))
+fn read(setting: &ConfigValue<'_>) -> ReadResult<Vec<u8>> {
+    let path = setting.context.file(&setting.text()?).map_err(|problem| setting.error(problem))?;
+    std::fs::read(path).map_err(|error| setting.error(Problem::Unreadable(error.kind())))
 }
 
-fn broken(spot: &ConfigValue<'_>, error: &pem::Error) -> stayput_config::ValueError {
+fn broken(setting: &ConfigValue<'_>, error: &pem::Error) -> stayput_config::ValueError {
     let sentence = match error {
         pem::Error::NoItemsFound => "the file holds none in PEM format".to_owned(),
         error => format!("the file is not in PEM format: {error}"),
     };
-    spot.error(Problem::Other(sentence))
+    setting.error(Problem::Other(sentence))
 }

@@ -12,30 +12,30 @@ pub(super) fn watch(table: &ConfigObject<'_>) -> ReadResult<ObserveRules> {
     Ok(ObserveRules { audit: table.read("audit", audit)?, spans: table.read("otlp", otlp)? })
 }
 
-fn audit(spot: &ConfigValue<'_>) -> ReadResult<AuditRules> {
-    let table = spot.object_with_keys(keys::AUDIT)?;
-    let to = table.read("to", |spot| {
-        let text = spot.text()?;
+fn audit(setting: &ConfigValue<'_>) -> ReadResult<AuditRules> {
+    let table = setting.object_with_keys(keys::AUDIT)?;
+    let to = table.read("to", |setting| {
+        let text = setting.text()?;
         if text == "stderr" {
             return Ok(AuditTo::Stderr);
         }
-        let path = spot.context.path(&text).map_err(|problem| spot.error(problem))?;
+        let path = setting.context.path(&text).map_err(|problem| setting.error(problem))?;
         Ok(AuditTo::File(path))
     })?;
     let expected = "an object with \"to\": a file, or \"stderr\"";
-    let to = to.ok_or_else(|| spot.error(Problem::Form { expected }))?;
+    let to = to.ok_or_else(|| setting.error(Problem::Form { expected }))?;
     Ok(AuditRules {
         to,
         arguments: table.read("arguments", ConfigValue::boolean)?.unwrap_or_default(),
     })
 }
 
-fn otlp(spot: &ConfigValue<'_>) -> ReadResult<SpansRules> {
-    let table = spot.object_with_keys(keys::OTLP)?;
-    let url = table.read("url", |spot| {
-        let text = spot.text()?;
+fn otlp(setting: &ConfigValue<'_>) -> ReadResult<SpansRules> {
+    let table = setting.object_with_keys(keys::OTLP)?;
+    let url = table.read("url", |setting| {
+        let text = setting.text()?;
         let wrong =
-            |error: stayput_http::TargetError| spot.error(Problem::Other(error.to_string()));
+            |error: stayput_http::TargetError| setting.error(Problem::Other(error.to_string()));
         let url = Target::parse(&text).map_err(wrong)?;
         // A URL without a path gets the default path of the OTLP specification.
         let bare = text.trim_end_matches('/');
@@ -45,12 +45,12 @@ fn otlp(spot: &ConfigValue<'_>) -> ReadResult<SpansRules> {
         }
     })?;
     let expected = "an object with \"url\", such as \"http://127.0.0.1:4318\"";
-    let url = url.ok_or_else(|| spot.error(Problem::Form { expected }))?;
+    let url = url.ok_or_else(|| setting.error(Problem::Form { expected }))?;
     let headers = table.read("headers", headers)?.unwrap_or_default();
     Ok(SpansRules { url, headers })
 }
 
-fn headers(spot: &ConfigValue<'_>) -> ReadResult<Vec<(HeaderName, HeaderValue)>> {
+fn headers(setting: &ConfigValue<'_>) -> ReadResult<Vec<(HeaderName, HeaderValue)>> {
     let read = |name: &str, value: &ConfigValue<'_>| -> ReadResult<(HeaderName, HeaderValue)> {
         let form = |expected| value.error(Problem::Form { expected });
         let name: HeaderName = name.parse().map_err(|_| form("a header with a name"))?;
@@ -58,5 +58,5 @@ fn headers(spot: &ConfigValue<'_>) -> ReadResult<Vec<(HeaderName, HeaderValue)>>
         text.set_sensitive(true);
         Ok((name, text))
     };
-    spot.object()?.iter().map(|member| read(&member.name, &member.value)).collect()
+    setting.object()?.iter().map(|member| read(&member.name, &member.value)).collect()
 }

@@ -51,7 +51,7 @@ struct State {
     last: u64,
     ended: bool,
     /// The stream ended long ago, and its messages were dropped.
-    forgotten: bool,
+    cleared: bool,
     /// Number of the current reader. A new reader replaces the previous one.
     reader: u64,
     reading: bool,
@@ -180,19 +180,19 @@ impl EventStream {
     }
 
     /// Drops all messages, unless a reader exists. Returns whether they were dropped.
-    pub(crate) fn forget(&self) -> bool {
+    pub(crate) fn clear(&self) -> bool {
         let mut state = self.state();
         if state.reading {
             return false;
         }
         state.events.clear();
         state.bytes = 0;
-        state.forgotten = true;
+        state.cleared = true;
         true
     }
 
-    pub(crate) fn is_forgotten(&self) -> bool {
-        self.state().forgotten
+    pub(crate) fn is_cleared(&self) -> bool {
+        self.state().cleared
     }
 
     /// Number by which the stream is found; `None` if it cannot be resumed.

@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct LegacyClients {
     all: RwLock<HashMap<HandleHash, Arc<LegacyClient>>>,
     /// Number of posted messages that are being handled.
-    pub(crate) heeding: AtomicUsize,
+    pub(crate) in_progress: AtomicUsize,
 }
 
 impl LegacyClients {
@@ -41,7 +41,7 @@ impl LegacyClients {
 
     /// Whether a posted message is still being handled.
     pub(crate) fn is_busy(&self) -> bool {
-        self.heeding.load(Ordering::Acquire) > 0
+        self.in_progress.load(Ordering::Acquire) > 0
     }
 }
 

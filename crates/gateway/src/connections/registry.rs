@@ -129,8 +129,8 @@ impl Connections {
 
     /// Removes the connections of an ended session, except those with a call in flight or an open stream, which may
     /// be for another session. The store still holds the removed ones: a client that comes back gets the loss error.
-    pub(crate) fn forget_session(&self, session: SessionId) {
-        self.forget(|it| it.default_session() == session && it.is_idle());
+    pub(crate) fn remove_session(&self, session: SessionId) {
+        self.remove_where(|it| it.default_session() == session && it.is_idle());
     }
 
     /// Returns the server of a session, if a connection to it is in memory.
@@ -141,20 +141,20 @@ impl Connections {
     }
 
     /// Removes unused connections of sessions that `held` does not accept.
-    pub(crate) fn forget_idle(&self, held: impl Fn(SessionId) -> bool) {
+    pub(crate) fn remove_idle(&self, held: impl Fn(SessionId) -> bool) {
         // A request that has found a connection holds a guard of it. The write lock is held here, so no request can
         // find one meanwhile.
-        self.forget(|it| !it.is_in_use() && !held(it.default_session()) && it.is_idle());
+        self.remove_where(|it| !it.is_in_use() && !held(it.default_session()) && it.is_idle());
     }
 
     /// Removes idle connections of sessions that have very many, such as those of hosts that connect for each call.
     /// Each session keeps up to `OF_SESSION`. `sessions` is the number of sessions.
-    pub(crate) fn forget_surplus(&self, sessions: usize) {
+    pub(crate) fn remove_surplus(&self, sessions: usize) {
         if self.len() <= 2 * sessions + OF_SESSION {
             return;
         }
         let mut counts = HashMap::<SessionId, usize>::new();
-        self.forget(|it| {
+        self.remove_where(|it| {
             let count = counts.entry(it.session).or_default();
             *count += 1;
             *count > OF_SESSION && !it.is_in_use() && it.matches_stored()
@@ -162,7 +162,7 @@ impl Connections {
     }
 
     /// Removes connections and closes them.
-    fn forget(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
+    fn remove_where(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
         let gone: Vec<_> = self.write().extract_if(|ConnectionEntry(it)| which(it)).collect();
         for ConnectionEntry(connection) in gone {
             connection.close();

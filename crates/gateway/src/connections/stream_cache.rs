@@ -47,7 +47,7 @@ impl ConnectionStreams {
     pub(crate) fn get(&self, number: u64) -> Option<Arc<EventStream>> {
         let streams = self.lock();
         let found = streams.iter().find(|stream| stream.number() == Some(number));
-        found.filter(|stream| !stream.is_forgotten()).cloned()
+        found.filter(|stream| !stream.is_cleared()).cloned()
     }
 
     pub(crate) fn close(&self) {
@@ -133,7 +133,7 @@ impl CachedStream {
                 continue;
             };
             let Some(oldest) = self.streams.remove(at) else { break };
-            if oldest.stream.upgrade().is_none_or(|stream| stream.forget()) {
+            if oldest.stream.upgrade().is_none_or(|stream| stream.clear()) {
                 self.bytes -= oldest.bytes;
                 owners.entry(heaviest).and_modify(|bytes| *bytes -= oldest.bytes);
             } else {
@@ -206,9 +206,9 @@ mod tests {
         for stream in &all {
             cache.put_within(stream, 50);
         }
-        let forgotten: Vec<_> = all.iter().map(|stream| stream.is_forgotten()).collect();
+        let cleared: Vec<_> = all.iter().map(|stream| stream.is_cleared()).collect();
         let expected = [true, false, true, true, true, true, false, false, false, false];
-        assert_eq!(forgotten, expected);
+        assert_eq!(cleared, expected);
         drop(reading);
     }
 
@@ -221,8 +221,8 @@ mod tests {
         cache.put_within(&bobs, 50);
         let anns: Vec<_> = (1..10).map(|number| ended(number, 10)).collect();
         anns.iter().for_each(|stream| cache.put_within(stream, 50));
-        assert!(!bobs.is_forgotten(), "it is the oldest, but Ann has more");
-        let kept = anns.iter().filter(|stream| !stream.is_forgotten()).count();
+        assert!(!bobs.is_cleared(), "it is the oldest, but Ann has more");
+        let kept = anns.iter().filter(|stream| !stream.is_cleared()).count();
         assert_eq!(kept, 3);
     }
 
@@ -234,7 +234,7 @@ mod tests {
         for number in 1..100 {
             cache.put_within(&ended(number, 10), 50);
         }
-        assert!(!first.is_forgotten());
+        assert!(!first.is_cleared());
         assert!(cache.0.lock().unwrap().streams.len() < 10);
     }
 }

@@ -12,15 +12,15 @@ pub(super) async fn session(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Result<Option<FoundSession>, Refusal> {
-    let carriers = &app.identify.configured.carriers;
+    let name_sources = &app.identify.configured.name_sources;
     let Some(connection) = context.connection else {
-        return match carriers.cookie {
+        return match name_sources.cookie {
             true => Box::pin(cookie::session(app, context)).await.map(Some),
             false => Ok(None),
         };
     };
     // A shared server is the same in every session, so any session will do.
-    if !carriers.connection && Box::pin(app.keeps(context)).await {
+    if !name_sources.connection && Box::pin(app.keeps(context)).await {
         return Ok(None);
     }
     if let Some(session) = connection.reenter_default_session(&app.sessions) {

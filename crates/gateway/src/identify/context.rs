@@ -92,13 +92,13 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Owner and session for requests to servers outside of a call; `None` without a connection.
-    pub(crate) fn place(&self) -> Option<LinkOwner> {
+    pub(crate) fn link_owner(&self) -> Option<LinkOwner> {
         self.connection.map(|connection| connection.link_owner())
     }
 
     /// Client of the request, for questions to servers outside of a call.
     pub(crate) fn caller(&self) -> Caller<'a> {
-        Caller { owner: self.owner, era: self.era, place: self.place() }
+        Caller { owner: self.owner, era: self.era, link_owner: self.link_owner() }
     }
 
     /// Name of the target in the log.

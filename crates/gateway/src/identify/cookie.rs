@@ -15,7 +15,7 @@ use crate::state::AppState;
 
 /// Whether cookies are enabled.
 pub(crate) fn is_on(app: &AppState) -> bool {
-    app.identify.configured.carriers.cookie
+    app.identify.configured.name_sources.cookie
 }
 
 /// Opens the session of a client that has no connection. A request without a cookie gets a new session.

@@ -24,17 +24,17 @@ pub(super) async fn read(
     if let Some((arguments, name, rule)) = argument {
         names.read_argument(arguments, name, rule)?;
     }
-    let carriers = &app.identify.configured.carriers;
-    if carriers.meta {
+    let name_sources = &app.identify.configured.name_sources;
+    if name_sources.meta {
         names.read_meta(members)?;
     }
-    if carriers.header {
+    if name_sources.header {
         names.read_header(context.headers)?;
     }
     if let Some(key) = context.path_key {
         names.read_path(key)?;
     }
-    for source in &carriers.also {
+    for source in &name_sources.custom {
         let claim = |name: &str| context.claims.text(name);
         names.read_custom(source, context.headers, members, claim)?;
     }

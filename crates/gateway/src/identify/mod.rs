@@ -46,7 +46,7 @@ pub(crate) enum SessionChoice {
         /// New handle of the session, which the answer hands out.
         given: Option<Handle>,
         /// The request named no session; this one ends with the call.
-        fleeting: bool,
+        ephemeral: bool,
     },
     /// The request is not run. This is its answer: a tool error or an error, as JSON-RPC text.
     Answer(String),
@@ -87,7 +87,7 @@ pub(crate) async fn identify_session(context: &RequestContext<'_>) -> SessionCho
         };
         Ok::<_, Refusal>(match found {
             Some(FoundSession { session, origin, .. }) => {
-                SessionChoice::Session { session, origin, text, given: None, fleeting: false }
+                SessionChoice::Session { session, origin, text, given: None, ephemeral: false }
             }
             None => Box::pin(policy::apply(app, context, text)).await,
         })
@@ -162,7 +162,7 @@ pub(crate) async fn named_session(
 
 /// Reads the members of `_meta` that can name a session.
 fn meta_members<'a>(app: &AppState, context: &RequestContext<'a>) -> MetaMembers<'a> {
-    MetaMembers::from_message(context.message, &app.identify.configured.carriers.also)
+    MetaMembers::from_message(context.message, &app.identify.configured.name_sources.custom)
 }
 
 /// Whether the target of a request keeps state per session.

@@ -37,8 +37,8 @@ pub(super) async fn apply(
         UnidentifiedPolicy::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
     };
     match done {
-        Ok(SessionChoice::Session { session, origin, given, fleeting, .. }) => {
-            SessionChoice::Session { session, origin, text, given, fleeting }
+        Ok(SessionChoice::Session { session, origin, given, ephemeral, .. }) => {
+            SessionChoice::Session { session, origin, text, given, ephemeral }
         }
         Ok(answer) => answer,
         Err(error) => {
@@ -74,12 +74,12 @@ async fn offer(
 /// Sentence for the author of a program, which can name the session by URL or header. It begins with a space, and is
 /// empty where neither works.
 fn program_hint(app: &AppState, context: &RequestContext<'_>) -> String {
-    let carriers = &app.identify.configured.carriers;
+    let name_sources = &app.identify.configured.name_sources;
     let mut ways = Vec::new();
-    if carriers.path {
+    if name_sources.path {
         ways.extend(url(app, context).map(|url| format!("use the URL {url}/~NAME")));
     }
-    if carriers.header && context.front() != ConnectionKind::Stdio {
+    if name_sources.header && context.front() != ConnectionKind::Stdio {
         ways.push("send the header `Stayput-Session: key:NAME`".to_owned());
     }
     match ways.is_empty() {
@@ -122,7 +122,13 @@ async fn mint(
     context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
     let (OpenedSession { session, origin }, handle) = provisional(app, context).await?;
-    Ok(SessionChoice::Session { session, origin, text: None, given: Some(handle), fleeting: false })
+    Ok(SessionChoice::Session {
+        session,
+        origin,
+        text: None,
+        given: Some(handle),
+        ephemeral: false,
+    })
 }
 
 /// Opens a session for this one call.
@@ -133,7 +139,7 @@ async fn open_ephemeral(
     let options =
         OpenOptions::new(context.owner.clone()).expiry(Expiry::idle(EPHEMERAL_IDLE_LIMIT));
     let OpenedSession { session, origin } = app.open(&options, context.label()).await?;
-    Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: true })
+    Ok(SessionChoice::Session { session, origin, text: None, given: None, ephemeral: true })
 }
 
 /// Opens the one session for all unidentified requests of an owner.
@@ -144,7 +150,7 @@ async fn open_for_owner(
     // This key source is reserved, so that no client reaches the session by chance.
     let Ok(key) = Key::new("owner", "all") else { return Err(SessionOpenError::Unknown) };
     let OpenedSession { session, origin } = open_by_key(app, context, Agent::none(), key).await?;
-    Ok(SessionChoice::Session { session, origin, text: None, given: None, fleeting: false })
+    Ok(SessionChoice::Session { session, origin, text: None, given: None, ephemeral: false })
 }
 
 async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {

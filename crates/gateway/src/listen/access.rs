@@ -25,7 +25,7 @@ struct StreamAccess {
     principal: Principal,
     /// The one server that writes to the stream; `None` if several may.
     server: Option<Arc<str>>,
-    latest: Arc<CurrentSnapshot>,
+    current: Arc<CurrentSnapshot>,
     /// Number of the configuration that access was checked against.
     checked: u64,
     /// Ready when there is a newer configuration.
@@ -55,9 +55,9 @@ pub(crate) fn guard(
     let access = StreamAccess {
         principal: principal.clone(),
         server,
-        latest: app.latest.clone(),
+        current: app.current.clone(),
         checked: app.number,
-        newer: Box::pin(app.latest.newer_than(app.number)),
+        newer: Box::pin(app.current.newer_than(app.number)),
         known: false,
         timer: None,
         lost: false,
@@ -76,7 +76,7 @@ impl Access for StreamAccess {
                 self.lost = true;
                 break;
             }
-            if self.known && self.latest.number() == self.checked {
+            if self.known && self.current.number() == self.checked {
                 return Poll::Pending;
             }
             self.known = true;
@@ -105,7 +105,7 @@ impl StreamAccess {
 
     /// Checks access against the current configuration.
     fn check(&mut self) {
-        let app = self.latest.get();
+        let app = self.current.get();
         let granted = app.as_ref().and_then(|app| {
             let principal = app.owners.recheck(&self.principal, SystemClock.now())?;
             let leads = |server: &Arc<str>| app.leads_to(server, &principal);
@@ -114,7 +114,7 @@ impl StreamAccess {
         match granted {
             Some((number, principal)) => {
                 self.checked = number;
-                self.newer = Box::pin(self.latest.newer_than(number));
+                self.newer = Box::pin(self.current.newer_than(number));
                 self.known = false;
                 self.principal = principal;
                 self.timer = None;

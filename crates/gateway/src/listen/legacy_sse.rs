@@ -104,11 +104,11 @@ fn open(
     }
     let secret = Handle::generate();
     let hash = secret.hash(&principal.owner);
-    let latest = app.latest.clone();
+    let current = app.current.clone();
     let runtime = tokio::runtime::Handle::current();
     let server = target.server().cloned();
     let hang_up = Box::new(move || {
-        if let Some(app) = latest.get()
+        if let Some(app) = current.get()
             && let Some(caller) = app.legacy_clients.remove(&hash)
         {
             runtime.spawn(async move { caller.hang_up(&app).await });
@@ -137,7 +137,7 @@ fn caller(
 }
 
 /// Handles the body of a POST. The answers come on the stream.
-pub(super) async fn take(
+pub(super) async fn accept_post(
     app: &Arc<AppState>,
     caller: Arc<LegacyClient>,
     body: Bytes,
@@ -145,7 +145,7 @@ pub(super) async fn take(
     match messages(app, &caller, &body) {
         Ok(messages) => {
             for message in messages {
-                begin(caller.clone().take(app.clone(), message)).await;
+                begin(caller.clone().handle(app.clone(), message)).await;
             }
             reply::status(StatusCode::ACCEPTED)
         }
@@ -213,10 +213,10 @@ impl LegacyClient {
     }
 
     /// Handles one message of the client and counts it while it is in progress.
-    async fn take(self: Arc<Self>, app: Arc<AppState>, text: Bytes) {
-        app.legacy_clients.heeding.fetch_add(1, Ordering::AcqRel);
+    async fn handle(self: Arc<Self>, app: Arc<AppState>, text: Bytes) {
+        app.legacy_clients.in_progress.fetch_add(1, Ordering::AcqRel);
         self.handle_message(&app, text).await;
-        app.legacy_clients.heeding.fetch_sub(1, Ordering::AcqRel);
+        app.legacy_clients.in_progress.fetch_sub(1, Ordering::AcqRel);
     }
 
     async fn handle_message(&self, app: &Arc<AppState>, text: Bytes) {
@@ -322,7 +322,7 @@ impl LegacyClient {
             // The record in the store expires by itself; what runs in this process ends now.
             let session = connection.session;
             tracing::warn!(%session, "the end of session {session} was not kept: {error}");
-            app.connections.forget_session(connection.session);
+            app.connections.remove_session(connection.session);
             let _ = app.links.end(connection.session).await;
         }
     }

@@ -26,14 +26,14 @@ use crate::{
 };
 
 /// Answers the body of a POST.
-pub(super) async fn take(
+pub(super) async fn answer(
     app: &Arc<AppState>,
     at: &RequestTarget,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
     if Batch::is_batch(body) {
-        return Box::pin(take_batch(app, at, headers, body)).await;
+        return Box::pin(answer_batch(app, at, headers, body)).await;
     }
     let message = match Message::parse(body) {
         Ok(message) => message,
@@ -146,7 +146,7 @@ fn too_fast(context: &RequestContext<'_>, wait: Duration) -> ReplyText {
 }
 
 /// Answers a batch (2025-03-26): all answers come in one response.
-async fn take_batch(
+async fn answer_batch(
     app: &Arc<AppState>,
     at: &RequestTarget,
     headers: &HeaderMap,

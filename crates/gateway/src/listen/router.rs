@@ -82,7 +82,7 @@ impl BodyHandler {
     }
 
     /// Answers a request whose body was read to its end.
-    pub(super) async fn take(
+    pub(super) async fn answer(
         self,
         app: &Arc<AppState>,
         headers: &HeaderMap,
@@ -91,14 +91,16 @@ impl BodyHandler {
         let app = self.own.as_ref().unwrap_or(app);
         let response = match self.kind {
             BodyKind::Post(at) => {
-                let response = post::take(app, &at, headers, &body).await;
+                let response = post::answer(app, &at, headers, &body).await;
                 if let Reply::Whole(text, _) = response.body() {
                     app.rate_limiter.charge_now(&at.principal.owner, text.len());
                 }
                 access::guard(app, &at.principal, response)
             }
             // Boxed because it is rare: without the box, the future of every request would be as large as this one.
-            BodyKind::LegacyClient(caller) => Box::pin(legacy_sse::take(app, caller, body)).await,
+            BodyKind::LegacyClient(caller) => {
+                Box::pin(legacy_sse::accept_post(app, caller, body)).await
+            }
         };
         count_refusal(app, response.status());
         response
@@ -336,7 +338,7 @@ pub(super) struct RequestTarget {
 
 /// Splits a path from the session key in it, if the configuration allows keys in paths.
 fn split<'a>(app: &AppState, path: &'a str) -> Result<SplitPath<'a>, InvalidPathKey> {
-    match app.identify.configured.carriers.path {
+    match app.identify.configured.name_sources.path {
         true => SplitPath::parse(path),
         false => Ok(SplitPath::without_key(path)),
     }

@@ -148,7 +148,7 @@ impl StdioConversation {
                 // A client that does not read its answers cannot send more requests.
                 self.line.room().await;
                 match line {
-                    Ok(text) => self.take(text.into()).await,
+                    Ok(text) => self.handle_line(text.into()).await,
                     Err(error) => self.say(unread(&error.to_string())),
                 }
             }
@@ -201,7 +201,7 @@ impl StdioConversation {
     }
 
     /// Handles one line of the client.
-    async fn take(self: &Arc<Self>, text: Bytes) {
+    async fn handle_line(self: &Arc<Self>, text: Bytes) {
         if !Batch::is_batch(&text) {
             return self.handle_message(text).await;
         }
@@ -413,10 +413,10 @@ impl StdioConversation {
             }
             None => self.session().await.map_err(to_text)?,
         };
-        let place = LinkOwner::new(self.principal.owner.clone(), session.id());
+        let link_owner = LinkOwner::new(self.principal.owner.clone(), session.id());
         let present = self.present();
         let initialize_result =
-            initialize::initialize_result(&present, target, &place, (&version, &client_info))
+            initialize::initialize_result(&present, target, &link_owner, (&version, &client_info))
                 .await?;
         self.connect(&session, (version, client_info), true).await.map_err(to_text)?;
         unclaimed.claim();

@@ -205,7 +205,7 @@ impl Drop for UnclaimedSession<'_> {
         let (app, target) = (self.app.clone(), self.target.clone());
         tokio::runtime::Handle::current().spawn(async move {
             // If this fails, the session becomes idle and expires, or is removed later.
-            let _ = app.forget(&session, target.label()).await;
+            let _ = app.discard(&session, target.label()).await;
         });
     }
 }

@@ -173,18 +173,18 @@ async fn find_page(
     server: &Server,
 ) -> Option<KnownPage> {
     let (app, message) = (context.app, context.message);
-    let (place, method) = (connection.link_owner(), message.method()?);
+    let (link_owner, method) = (connection.link_owner(), message.method()?);
     let link = linked(app, server, connection);
     if let Some(link) = link.as_ref().filter(|link| link.lists_changed() > 0) {
         return request_page(link, message).await.map(KnownPage::Asked);
     }
-    let known = app.links.current_profile(server, &place).await;
+    let known = app.links.current_profile(server, &link_owner).await;
     if let Some(link) = link.filter(|_| known.is_some_and(|it| it.is_relearned()))
         && let Some(page) = request_page(&link, message).await
     {
         return Some(KnownPage::Asked(page));
     }
-    let profile = app.links.profile_for(server, &place, &connection.client_info).await.ok()?;
+    let profile = app.links.profile_for(server, &link_owner, &connection.client_info).await.ok()?;
     page(app, (&profile, method), message.params()).cloned().map(KnownPage::Cached)
 }
 

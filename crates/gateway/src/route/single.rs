@@ -126,7 +126,7 @@ fn check_headers(
         // Without a session, only a shared link can be found.
         Era::Modern => {
             let sessionless = Sessionless::new(context.app, context.owner, false);
-            context.app.links.find(server, sessionless.place())
+            context.app.links.find(server, sessionless.link_owner())
         }
         Era::Legacy => None,
     };

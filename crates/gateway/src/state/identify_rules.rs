@@ -35,14 +35,14 @@ impl IdentifyRules {
     /// Whether the tools of a server take a handle argument from this client, if the server is stateful. `Auto` adds
     /// none where the URL names the session: its client has chosen already.
     pub(crate) fn takes_argument(&self, server: &str, front: ConnectionKind, in_url: bool) -> bool {
-        let carriers = &self.configured.carriers;
+        let name_sources = &self.configured.name_sources;
         let handles = self.handles.get(server).copied().unwrap_or_default();
-        carriers.argument
+        name_sources.argument
             && match handles {
                 Handles::Never => false,
                 Handles::Always => true,
                 Handles::Auto => {
-                    !in_url && (front != ConnectionKind::Legacy || !carriers.connection)
+                    !in_url && (front != ConnectionKind::Legacy || !name_sources.connection)
                 }
             }
     }

@@ -70,7 +70,7 @@ pub(crate) struct AppState {
     /// Filter of the tools of each server.
     pub(crate) tools: BTreeMap<String, ToolFilter>,
     /// Visibility of the servers for each client.
-    pub(crate) views: Arc<Visibility>,
+    pub(crate) visibility: Arc<Visibility>,
     /// Servers that get a call again after a loss if the call surely did not run (`on_loss` is `restart`).
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) aggregate: Arc<Aggregate>,
@@ -87,7 +87,7 @@ pub(crate) struct AppState {
     /// Servers that a reload has removed.
     pub(crate) removed: Arc<BTreeSet<String>>,
     /// Current snapshot after a reload.
-    pub(crate) latest: Arc<CurrentSnapshot>,
+    pub(crate) current: Arc<CurrentSnapshot>,
     /// Number of this snapshot, increased by each reload.
     pub(crate) number: u64,
 }
@@ -187,7 +187,7 @@ impl Default for RequestRules {
 pub(crate) struct ServerSet {
     pub(crate) servers: BTreeMap<String, Server>,
     pub(crate) tools: BTreeMap<String, ToolFilter>,
-    pub(crate) views: Arc<Visibility>,
+    pub(crate) visibility: Arc<Visibility>,
     pub(crate) restarting: BTreeSet<String>,
     pub(crate) aggregate: Arc<Aggregate>,
     pub(crate) identify: Arc<identify_rules::IdentifyRules>,
@@ -211,27 +211,27 @@ impl ServerSet {
         let restarting = restarting.map(name).collect();
         let handles = servers.iter().map(|it| (name(it), it.handles)).collect();
         let tools = servers.iter().map(|it| (name(it), it.tools.clone())).collect();
-        let views = Visibility::new(servers.iter().map(|it| (name(it), it.claims.clone())));
+        let visibility = Visibility::new(servers.iter().map(|it| (name(it), it.claims.clone())));
         let tool_views = ToolViews::default();
         let identify =
             Arc::new(identify_rules::IdentifyRules { configured, handles, expiry, tool_views });
         let servers: BTreeMap<_, _> =
             servers.into_iter().map(|it| (name(&it), it.server)).collect();
         let aggregate = Arc::new(Aggregate::new(servers.keys().map(String::as_str)));
-        Self { servers, tools, views: views.into(), restarting, aggregate, identify }
+        Self { servers, tools, visibility: visibility.into(), restarting, aggregate, identify }
     }
 }
 
 impl AppState {
     /// Builds the first snapshot, with the services of the process.
     pub(crate) fn new(services: Services, server_set: ServerSet, rules: ConfiguredRules) -> Self {
-        let ServerSet { servers, tools, views, restarting, aggregate, identify } = server_set;
+        let ServerSet { servers, tools, visibility, restarting, aggregate, identify } = server_set;
         let ConfiguredRules { rules, owners, rate_limiter, metrics } = rules;
         Self {
             services: services.into(),
             servers,
             tools,
-            views,
+            visibility,
             restarting,
             aggregate,
             lists: Arc::default(),
@@ -241,27 +241,27 @@ impl AppState {
             identify,
             metrics: metrics.into(),
             removed: Arc::default(),
-            latest: Arc::default(),
+            current: Arc::default(),
             number: 0,
         }
     }
 
     /// Returns a snapshot with other servers.
     pub(crate) fn with_servers(&self, server_set: ServerSet) -> Self {
-        let ServerSet { servers, tools, views, restarting, aggregate, identify } = server_set;
+        let ServerSet { servers, tools, visibility, restarting, aggregate, identify } = server_set;
         // A client that brings its own servers keeps them across reloads, so the copy gets a snapshot history of its
         // own.
-        let (latest, removed) = (Arc::default(), Arc::default());
+        let (current, removed) = (Arc::default(), Arc::default());
         let number = 0;
         Self {
             servers,
             tools,
-            views,
+            visibility,
             restarting,
             aggregate,
             lists: Arc::default(),
             identify,
-            latest,
+            current,
             removed,
             number,
             ..self.clone()

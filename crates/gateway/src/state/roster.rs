@@ -50,7 +50,7 @@ pub(crate) struct Caller<'a> {
     /// Protocol era that the client speaks.
     pub(crate) era: Era,
     /// Owner of the client's links, if it has a session.
-    pub(crate) place: Option<LinkOwner>,
+    pub(crate) link_owner: Option<LinkOwner>,
 }
 
 impl Roster {
@@ -80,8 +80,9 @@ pub(crate) async fn ask(
 ) -> Result<Arc<Profile>, String> {
     let absences = &app.aggregate.absences;
     let left = absences.time_left(server.name(), Instant::now());
-    let Caller { owner, era, place } = caller;
-    let mut learning = Box::pin(learn(app.clone(), (owner.clone(), era), place, server.clone()));
+    let Caller { owner, era, link_owner } = caller;
+    let mut learning =
+        Box::pin(learn(app.clone(), (owner.clone(), era), link_owner, server.clone()));
     match tokio::time::timeout(left, &mut learning).await {
         Ok(learned) => settle(app, server, learned),
         Err(_) => {
@@ -101,12 +102,12 @@ pub(crate) async fn ask(
 async fn learn(
     app: Arc<AppState>,
     (owner, era): (Owner, Era),
-    place: Option<LinkOwner>,
+    link_owner: Option<LinkOwner>,
     server: Server,
 ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
     let server = app.server_for(&server, &owner, era).await;
-    match place {
-        Some(place) => app.links.profile(server, &place).await,
+    match link_owner {
+        Some(link_owner) => app.links.profile(server, &link_owner).await,
         None => app.profile(server, &owner).await,
     }
 }
@@ -125,7 +126,8 @@ fn settle(
                 let kinds =
                     LISTS_CHANGED.iter().filter(|(kind, _)| profile.initialize_result().has(kind));
                 for (_, text) in kinds {
-                    let sees = |owner: &Owner, claims: &Claims| app.views.show(name, owner, claims);
+                    let sees =
+                        |owner: &Owner, claims: &Claims| app.visibility.show(name, owner, claims);
                     app.connections.tell(&Target::All, text, sees);
                 }
             }

@@ -1,4 +1,4 @@
-//! Sessions of the store: open, end, forget, and wait for one that another process holds.
+//! Sessions of the store: open, end, discard, and wait for one that another process holds.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl AppState {
     }
 
     /// Ends a session that no client knows, and removes it from the store.
-    pub(crate) async fn forget(
+    pub(crate) async fn discard(
         &self,
         session: &Arc<Session>,
         server: &str,

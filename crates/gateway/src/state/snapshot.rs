@@ -67,10 +67,10 @@ impl AppState {
 
     /// Returns the current state if it is another one.
     pub(crate) fn newer(&self) -> Option<Arc<Self>> {
-        if self.latest.number() == self.number {
+        if self.current.number() == self.number {
             return None;
         }
-        self.latest.get()
+        self.current.get()
     }
 
     /// Returns a server as it is configured now.
@@ -78,11 +78,11 @@ impl AppState {
     /// # Errors
     /// A sentence for the client, if no server has this name any more.
     pub(crate) fn present(&self, server: &Server) -> Result<Server, String> {
-        if self.latest.number() == self.number {
+        if self.current.number() == self.number {
             return Ok(server.clone());
         }
-        let Some(latest) = self.latest.get() else { return Ok(server.clone()) };
-        let present = latest.servers.get(server.name());
+        let Some(current) = self.current.get() else { return Ok(server.clone()) };
+        let present = current.servers.get(server.name());
         let present = present.map(|present| present.alike(server).clone());
         present.ok_or_else(|| gone(server.name()))
     }

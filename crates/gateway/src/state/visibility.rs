@@ -55,14 +55,14 @@ impl AppState {
     /// for all clients, and the answer says so.
     pub(crate) fn leads_to(&self, server: &str, principal: &Principal) -> bool {
         match self.servers.contains_key(server) {
-            true => self.views.show(server, &principal.owner, &principal.claims),
+            true => self.visibility.show(server, &principal.owner, &principal.claims),
             false => self.removed.contains(server),
         }
     }
 
     /// Returns the filtered state for this principal, or `None` if it sees everything.
     pub(crate) fn seen_by(&self, principal: &Principal) -> Option<Arc<Self>> {
-        let (rules, known) = (&self.views.rules, self.views.known.as_ref()?);
+        let (rules, known) = (&self.visibility.rules, self.visibility.known.as_ref()?);
         // The local owner, who runs the gateway, sees all servers.
         if rules.is_empty() || principal.owner == Owner::local() {
             return None;
@@ -83,13 +83,13 @@ impl AppState {
 
     /// Returns a copy of this state with the unrestricted servers and those marked in `seen`.
     fn with_only(&self, seen: &[bool]) -> Self {
-        let hidden = self.views.rules.keys().zip(seen).filter(|(_, seen)| !**seen);
+        let hidden = self.visibility.rules.keys().zip(seen).filter(|(_, seen)| !**seen);
         let hidden: Vec<&String> = hidden.map(|(name, _)| name).collect();
         let mut servers = self.servers.clone();
         servers.retain(|name, _| !hidden.contains(&name));
         let aggregate = Arc::new(Aggregate::new(servers.keys().map(String::as_str)));
-        let views = Visibility { rules: self.views.rules.clone(), known: None };
-        Self { servers, aggregate, views: views.into(), ..self.clone() }
+        let visibility = Visibility { rules: self.visibility.rules.clone(), known: None };
+        Self { servers, aggregate, visibility: visibility.into(), ..self.clone() }
     }
 }
 

@@ -82,7 +82,7 @@ keys! {
     "stayput.identify.cookie" cookie_names_a_connection |key| {
         key.set(json!(true)).shows(cookie, ["true", "false"]).await;
     }
-    "stayput.identify.also" header_of_another_program_names_a_session |key| {
+    "stayput.identify.custom" header_of_another_program_names_a_session |key| {
         let name = Name { header: Some(("x-chat", "x")), ..Name::default() };
         let observe = async |stage| second_count(stage, &name).await;
         key.set(json!(["header:X-Chat"])).shows(observe, ["1", "2"]).await;

@@ -250,7 +250,7 @@ fn bodies(arguments: &Value, meta: &Value) -> Vec<String> {
             .to_string(),
         json!({ "jsonrpc": "2.0", "id": 1, "result": {} }).to_string(),
         json!([{ "jsonrpc": "2.0", "id": 1, "method": "ping" }]).to_string(),
-        "rubbish".to_owned(),
+        "invalid_lines".to_owned(),
     ]);
     all
 }

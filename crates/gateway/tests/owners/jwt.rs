@@ -118,7 +118,7 @@ async fn tokens_of_an_issuer_are_checked() {
         ("made later", signer.signed(&head, &but(good.clone(), "iat", json!(now() + hour)))),
         ("nameless", signer.signed(&head, &but(good.clone(), "sub", Value::Null))),
         ("empty name", signer.signed(&head, &but(good.clone(), "sub", json!("")))),
-        ("rubbish", "a.b.c".to_owned()),
+        ("invalid_lines", "a.b.c".to_owned()),
         ("two parts", "a.b".to_owned()),
     ] {
         let answer = Somebody::bearer(&token).greet(&url).await;
@@ -208,7 +208,7 @@ async fn changed_keys_are_fetched() {
 async fn claim_names_the_conversation() {
     let (mark, signer) = (mark("claim"), Signer::new("one"));
     let issuer = Issuer::start(&[&signer]).await;
-    let more = json!({ "identify": { "also": ["claim:chat"] } });
+    let more = json!({ "identify": { "custom": ["claim:chat"] } });
     let gateway = gateway(&mark, &issuer, more).await;
     let url = gateway.at("test");
     let chat = |name: &str| {

@@ -106,7 +106,7 @@ async fn no_output_contains_a_secret() {
         json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": { "name": "fail", "arguments": { "password": format!("{SECRET}argument") } } })
         .to_string(),
-        "rubbish".to_owned(),
+        "invalid_lines".to_owned(),
     ] {
         let answer = on.ask(Method::POST, &url, &body).await;
         let body = tokio::time::timeout(LONG, answer.bytes()).await.unwrap().unwrap();

@@ -135,7 +135,7 @@ async fn killed_window_leaves_nothing() {
     let said = window.text("echo", json!({ "it": large })).await;
     assert_eq!(serde_json::from_str::<serde_json::Value>(&said).unwrap()["it"], *large);
     assert_eq!(window.text("big", json!({ "bytes": 3 << 20 })).await.len(), 3 << 20);
-    for line in ["rubbish".to_owned(), "x".repeat(33 << 20)] {
+    for line in ["invalid_lines".to_owned(), "x".repeat(33 << 20)] {
         window.say(&line).await;
         assert_eq!(window.hear().await["error"]["code"], -32_700);
     }

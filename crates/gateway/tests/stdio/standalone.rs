@@ -72,11 +72,11 @@ async fn second_initialize_starts_a_new_session() {
 /// Each malformed line is answered, and has no other effect. Only messages are written to stdout.
 #[tokio::test]
 async fn malformed_lines_are_answered() {
-    let (home, mark) = (Home::new(), mark("stdio-rubbish"));
+    let (home, mark) = (Home::new(), mark("stdio-invalid_lines"));
     let mut window = home.alone(&mark, &[]);
     window.greet().await;
     for (line, code) in [
-        ("rubbish", -32_700),
+        ("invalid_lines", -32_700),
         ("{\"jsonrpc\":\"2.0\",", -32_700),
         ("\u{fffd}\u{0}", -32_700),
         ("{}", -32_600),

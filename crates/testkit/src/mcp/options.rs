@@ -36,7 +36,7 @@ http and sse:
 
 stdio:
   --silent                   never answer
-  --rubbish                  lines that are no JSON, before and between messages
+  --invalid-lines                  lines that are no JSON, before and between messages
   --long-line BYTES          one line of that size before the first answer
   --exit-at-once CODE        end at once
   --ignore-eof               do not end when standard input ends
@@ -103,7 +103,7 @@ pub(super) enum Quirk {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults {
     pub(super) silent: bool,
-    pub(super) rubbish: bool,
+    pub(super) invalid_lines: bool,
     pub(super) long_line: usize,
     pub(super) exit_at_once: Option<i32>,
     pub(super) ignore_eof: bool,
@@ -178,7 +178,7 @@ impl Options {
     fn set_fault(&mut self, name: &str) -> bool {
         match name {
             "--silent" => self.faults.silent = true,
-            "--rubbish" => self.faults.rubbish = true,
+            "--invalid-lines" => self.faults.invalid_lines = true,
             "--ignore-eof" => self.faults.ignore_eof = true,
             "--ignore-term" => self.faults.ignore_term = true,
             "--stderr-flood" => self.faults.stderr_flood = true,

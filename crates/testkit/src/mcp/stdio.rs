@@ -47,11 +47,11 @@ struct Front {
 /// Serves until the client closes standard input.
 pub(super) async fn serve(engine: Arc<Engine>) {
     let (send, mut lines) = mpsc::unbounded_channel::<String>();
-    let rubbish = engine.options.faults.rubbish;
+    let invalid_lines = engine.options.faults.invalid_lines;
     let writer = tokio::spawn(async move {
         let mut stdout = tokio::io::stdout();
         while let Some(mut line) = lines.recv().await {
-            if rubbish {
+            if invalid_lines {
                 line.insert_str(0, "this is not JSON\n\n");
             }
             line.push('\n');
@@ -61,7 +61,7 @@ pub(super) async fn serve(engine: Arc<Engine>) {
         }
     });
     let out: Arc<dyn Outlet> = Arc::new(Output(send));
-    if rubbish {
+    if invalid_lines {
         out.send("Starting up... {\"level\":".to_owned());
     }
     let faults = engine.options.faults.clone();

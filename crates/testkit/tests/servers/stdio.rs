@@ -243,7 +243,7 @@ async fn a_daemon_leaves_its_parent_but_not_its_mark() {
 
 #[tokio::test]
 async fn noise_is_made_as_it_is_asked_for() {
-    let mut server = Process::start(&["--rubbish", "--long-line", "100000"]);
+    let mut server = Process::start(&["--invalid-lines", "--long-line", "100000"]);
     server.say(&initialize(&json!({})).to_string()).await;
     let mut lines = Vec::new();
     while !lines.last().is_some_and(|line: &String| line.contains("serverInfo")) {

@@ -37,7 +37,7 @@ impl Call {
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
         let mut next = self.pending_call.inbox.poll_next(cx);
         if next.is_pending()
-            && self.core.carrier.is_read_by_callers()
+            && self.core.transport.is_read_by_callers()
             && self.pending_call.read_on()
         {
             next = self.pending_call.inbox.poll_next(cx);
@@ -104,7 +104,7 @@ impl Drop for Call {
         };
         if !ended {
             self.core.cancel(self.pending_call.number);
-        } else if self.core.carrier.is_read_by_callers() {
+        } else if self.core.transport.is_read_by_callers() {
             // The end of the stream may still have to be read.
             self.pending_call.leave_to_task();
         }

@@ -43,7 +43,7 @@ pub(crate) struct Core {
     pub(crate) server: Server,
     home: Arc<PoolContext>,
     pub(crate) protocol: OnceLock<NegotiatedProtocol>,
-    pub(crate) carrier: LinkTransport,
+    pub(crate) transport: LinkTransport,
     /// Server info and capabilities, set by the handshake.
     pub(super) initialize_result: OnceLock<InitializeResult>,
     /// Cleared by the first call of `Link::is_new`.
@@ -69,7 +69,7 @@ pub(crate) struct Counts {
     /// Answers to calls that are no longer pending.
     pub(crate) late: AtomicU64,
     /// Lines that were not messages.
-    pub(crate) rubbish: AtomicU64,
+    pub(crate) invalid_lines: AtomicU64,
     /// Requests of the server for which no client was found.
     pub(crate) unanswerable: AtomicU64,
     /// Notifications without a listener.
@@ -83,14 +83,14 @@ pub(crate) struct Counts {
 impl Core {
     pub(crate) fn new(
         server: Server,
-        carrier: LinkTransport,
+        transport: LinkTransport,
         home: Arc<PoolContext>,
         permit: LinkPermit,
         shared: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             server,
-            carrier,
+            transport,
             home,
             pending: Mutex::default(),
             listeners: Mutex::default(),
@@ -126,7 +126,7 @@ impl Core {
 
     /// Last lines that a child wrote to stderr, without secrets.
     pub(crate) fn stderr_tail(&self) -> String {
-        self.server.log_redactor().redact(&self.carrier.hint()).into_owned()
+        self.server.log_redactor().redact(&self.transport.hint()).into_owned()
     }
 
     /// Returns the counters, if any were allocated.
@@ -228,7 +228,7 @@ impl Core {
     /// Waits until the transport accepts one more message. Returns the timeout of the call.
     async fn ready(&self, options: CallOptions) -> Result<Duration, CallError> {
         let limit = options.limit.unwrap_or(self.server.options().timeouts.call);
-        match self.carrier.ready(self, limit).await {
+        match self.transport.ready(self, limit).await {
             true => Ok(limit),
             false => Err(not_read_error(limit)),
         }
@@ -242,9 +242,9 @@ impl Core {
     ) -> Result<Call, CallError> {
         let earlier = lock(&self.pending).add(pending_call.clone())?;
         let call = Call::new(self.clone(), pending_call);
-        self.carrier.request(self, &call.pending_call, prepared);
+        self.transport.request(self, &call.pending_call, prepared);
         if earlier {
-            self.carrier.rearm();
+            self.transport.rearm();
         }
         Ok(call)
     }
@@ -260,7 +260,7 @@ impl Core {
 
     /// Sends a message without an answer. It is dropped if the link has ended.
     pub(crate) fn tell(self: &Arc<Self>, text: Bytes) {
-        self.carrier.message(self, text);
+        self.transport.message(self, text);
     }
 
     /// Sends the answer to a request of the server, unless it was cancelled, its call has ended or the link
@@ -298,7 +298,7 @@ impl Core {
     /// Cancels the call at the server, if it is not a handshake. Returns whether nothing of it was sent.
     fn stop(self: &Arc<Self>, pending_call: &PendingCall, reason: &str) -> bool {
         let unsent =
-            !pending_call.is_handshake && self.carrier.cancel(self, pending_call.number, reason);
+            !pending_call.is_handshake && self.transport.cancel(self, pending_call.number, reason);
         if unsent {
             lock(&self.pending).settle(pending_call.number);
         }
@@ -353,7 +353,7 @@ impl Core {
         self.end_listeners(&loss);
         if first {
             self.trace_loss(&loss, 0);
-            self.carrier.on_session_unknown(self);
+            self.transport.on_session_unknown(self);
         }
         loss
     }
@@ -411,7 +411,7 @@ fn not_read_error(limit: Duration) -> CallError {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (server, carrier) = (self.server.name(), &self.carrier);
-        write!(f, "Core({server} over {carrier:?}, {} in flight)", self.in_flight())
+        let (server, transport) = (self.server.name(), &self.transport);
+        write!(f, "Core({server} over {transport:?}, {} in flight)", self.in_flight())
     }
 }

@@ -32,7 +32,7 @@ impl Listener {
             inbox.end(Err(error));
         } else {
             lock(&core.listeners).0.push((inbox.clone(), capabilities));
-            core.carrier.listen(&core);
+            core.transport.listen(&core);
             // The link may have ended between the check and the insertion.
             if let Some(error) = core.lost(crate::Delivery::NotSent) {
                 inbox.end(Err(error));
@@ -58,7 +58,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if let Source::Link { core, inbox } = &self.source {
             lock(&core.listeners).0.retain(|(held, _)| !Arc::ptr_eq(held, inbox));
-            core.carrier.listen(core);
+            core.transport.listen(core);
             drop(inbox.abandon());
         }
     }

@@ -233,7 +233,7 @@ impl Link {
         let counts = self.core.counts();
         LinkCounts {
             late: counts.late.load(Ordering::Relaxed),
-            rubbish: counts.rubbish.load(Ordering::Relaxed),
+            invalid_lines: counts.invalid_lines.load(Ordering::Relaxed),
             unanswerable: counts.unanswerable.load(Ordering::Relaxed),
             unheard: counts.unheard.load(Ordering::Relaxed),
         }
@@ -247,7 +247,7 @@ impl Link {
 
     /// Session id of the server, if the transport has one. It is a secret.
     pub(crate) fn session(&self) -> Option<&str> {
-        self.core.carrier.session()
+        self.core.transport.session()
     }
 
     /// Whether the server keeps state behind the link that can be lost. A modern server does not, unless it is a
@@ -255,7 +255,7 @@ impl Link {
     #[must_use]
     pub fn keeps_state(&self) -> bool {
         let dual = self.is_process() && self.is_for_modern_clients();
-        (self.era() == Era::Legacy || dual) && self.core.carrier.keeps_state()
+        (self.era() == Era::Legacy || dual) && self.core.transport.keeps_state()
     }
 
     /// Whether a modern client opened this link to a server that speaks both eras.
@@ -288,19 +288,19 @@ impl Link {
     /// Starts to end the link. Calls in flight fail at once.
     pub fn close(&self, reason: LossReason) {
         self.core.leave();
-        self.core.carrier.begin_close(&self.core, reason);
+        self.core.transport.begin_close(&self.core, reason);
     }
 
     /// Pid of the child process. `None` for other servers.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.core.carrier.pid()
+        self.core.transport.pid()
     }
 
     /// Memory of the child process and its descendants, in bytes. Blocks: it reads many small files.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
-        self.core.carrier.memory()
+        self.core.transport.memory()
     }
 
     /// Whether the link has released everything.
@@ -335,7 +335,7 @@ pub struct LinkCounts {
     /// Answers and progress for calls that are no longer in flight.
     pub late: u64,
     /// Lines that were not messages.
-    pub rubbish: u64,
+    pub invalid_lines: u64,
     /// Requests of the server for which no client was found.
     pub unanswerable: u64,
     /// Notifications without a listener.

@@ -114,7 +114,7 @@ impl Core {
     }
 
     fn count_invalid(&self) {
-        self.counts().rubbish.fetch_add(1, Ordering::Relaxed);
+        self.counts().invalid_lines.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the call that this message answers. If the answer says that the session is unknown, ends the
@@ -140,7 +140,7 @@ impl Core {
             self.counts().late.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        let attached = self.carrier.session().is_some();
+        let attached = self.transport.session().is_some();
         if attached && message.error().is_some_and(session_unknown::of_error) {
             let loss = self.end_unknown_session("it answered that it does not know the session");
             // Earlier messages about the call show that the server had started it.
@@ -201,7 +201,7 @@ impl Core {
                 MessageSource::Call(number) => Some(number),
                 MessageSource::Link if !self.shared => pending.only(),
                 // With one stream per call, messages on the stream of the link belong to no call.
-                MessageSource::Link if self.carrier.is_read_by_callers() => None,
+                MessageSource::Link if self.transport.is_read_by_callers() => None,
                 MessageSource::Link => pending.only_possible_call(),
             };
             number.and_then(|number| pending.get(number).cloned())

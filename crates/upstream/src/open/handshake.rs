@@ -74,7 +74,7 @@ pub(crate) async fn initialize(
     let initialize_result = InitializeResult::new(version.clone(), result);
     let _ = core.protocol.set(NegotiatedProtocol::new(version, client_info));
     let done = notification("notifications/initialized", None);
-    core.carrier
+    core.transport
         .tell_first(core, done, limit)
         .await
         .map_err(|error| HandshakeError::Failed(LinkOpenError::of_call(core, error)))?;
@@ -208,7 +208,7 @@ async fn first_call(
     answer.map_err(|error| match error {
         CallError::TimedOut { limit } => {
             let (server, method) = (core.server.name().to_owned(), method.to_owned());
-            let not_messages = core.counts().rubbish.load(Ordering::Relaxed);
+            let not_messages = core.counts().invalid_lines.load(Ordering::Relaxed);
             LinkOpenError::Silent { server, method, limit, not_messages, hint: core.stderr_tail() }
         }
         error => LinkOpenError::of_call(core, error),

@@ -97,7 +97,7 @@ impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(core) = self.0.take() {
             core.leave();
-            core.carrier.begin_close(&core, LossReason::Released);
+            core.transport.begin_close(&core, LossReason::Released);
         }
     }
 }
@@ -172,7 +172,7 @@ impl Opener {
     }
 
     /// Deletes a server-side session without a link.
-    pub(crate) async fn forget(
+    pub(crate) async fn delete_upstream_session(
         &self,
         plan: OpenRequest<'_>,
         kept: &Attachment,
@@ -290,8 +290,8 @@ impl Opener {
                 if protocol != ServerProtocol::Sse =>
             {
                 let wire = self.wire(plan, endpoint, &expansion)?;
-                let carrier = LinkTransport::Streamable(Streamable::new(wire, session));
-                Ok(Raw(Some(self.core(plan, carrier, permit))))
+                let transport = LinkTransport::Streamable(Streamable::new(wire, session));
+                Ok(Raw(Some(self.core(plan, transport, permit))))
             }
             (
                 ResolvedTransport::Http(endpoint) | ResolvedTransport::Sse(endpoint),
@@ -360,7 +360,7 @@ impl Opener {
         let name = plan.server.name().to_owned();
         let limit = plan.server.options().timeouts.open;
         let connected = tokio::time::timeout(limit, sse::connect(wire)).await;
-        let (carrier, stream) = match connected {
+        let (transport, stream) = match connected {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) => return Err(LinkOpenError::of_first_call(&name, error)),
             Err(_) => {
@@ -376,14 +376,19 @@ impl Opener {
                 });
             }
         };
-        let core = self.core(plan, LinkTransport::Sse(carrier), permit);
+        let core = self.core(plan, LinkTransport::Sse(transport), permit);
         Sse::start(&core, stream);
         Ok(Raw(Some(core)))
     }
 
-    fn core(&self, plan: OpenRequest<'_>, carrier: LinkTransport, permit: LinkPermit) -> Arc<Core> {
+    fn core(
+        &self,
+        plan: OpenRequest<'_>,
+        transport: LinkTransport,
+        permit: LinkPermit,
+    ) -> Arc<Core> {
         let shared = plan.scope.session().is_none();
-        Core::new(plan.server.clone(), carrier, self.home.clone(), permit, shared)
+        Core::new(plan.server.clone(), transport, self.home.clone(), permit, shared)
     }
 
     fn wire(

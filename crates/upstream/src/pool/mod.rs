@@ -334,7 +334,7 @@ impl Links {
                 let _ = deletion.await;
             }
             let kept = inner.opener.folders.remove_session(session).await;
-            inner.table.forget_session(session, &gone);
+            inner.table.finish_end(session, &gone);
             drop(completion);
             kept
         });
@@ -351,7 +351,7 @@ impl Links {
         let inner = self.0.clone();
         let releasing = self.0.opener.runtime.spawn(async move {
             all_gone(&ended).await;
-            inner.table.forget_session(session, &gone);
+            inner.table.finish_end(session, &gone);
             drop(completion);
         });
         async move {
@@ -370,7 +370,7 @@ impl Links {
             let client_info = ClientInfo::default();
             let plan = OpenRequest { server: &server, scope: &scope, client_info: &client_info };
             // Ignore errors: a server that cannot be reached has to expire the session itself.
-            let _ = links.0.opener.forget(plan, &attachment).await;
+            let _ = links.0.opener.delete_upstream_session(plan, &attachment).await;
         }))
     }
 

@@ -146,7 +146,7 @@ impl Table {
     }
 
     /// Marks the end of a session as complete.
-    pub(super) fn forget_session(&self, session: SessionId, gone: &Arc<Flag>) {
+    pub(super) fn finish_end(&self, session: SessionId, gone: &Arc<Flag>) {
         let mut table = lock(&self.0);
         if table.endings.get(&session).is_some_and(|ending| Arc::ptr_eq(ending, gone)) {
             table.endings.remove(&session);

@@ -91,7 +91,7 @@ impl World {
         let servers = vec![
             server_with(stdio(&[]), Options { era: eras[0], warm, ..quick() }),
             server_with(
-                stdio(&["--rubbish"]).env("D", "${session.dir}"),
+                stdio(&["--invalid-lines"]).env("D", "${session.dir}"),
                 Options { era: eras[1], ..quick() },
             ),
             server_with(

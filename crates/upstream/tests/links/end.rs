@@ -300,31 +300,31 @@ async fn hint_finds_its_link() {
     let (server, other) =
         (server_with(stdio(&[]), quick()), server_with(stdio(&["--page", "3"]), quick()));
     let link = open(&links, &server, &ann).await;
-    let spot = link.hint();
+    let hint = link.hint();
     assert_eq!(call(&link, "count", "{}").await, "1");
     drop(link);
-    let again = spot.find(&server).unwrap();
+    let again = hint.find(&server).unwrap();
     assert_eq!(call(&again, "count", "{}").await, "2");
-    assert!(spot.find(&other).is_none(), "it leads to one server");
+    assert!(hint.find(&other).is_none(), "it leads to one server");
     let options = Options { isolation: Some(Isolation::PerOwner), ..quick() };
     let shared = server_with(stdio(&[]), options);
     assert_eq!(shared.configuration(), server.configuration());
-    assert!(spot.find(&shared).is_none(), "which is all that is configured of it");
+    assert!(hint.find(&shared).is_none(), "which is all that is configured of it");
     // Retired with the same configuration: calls in flight keep the link, and no new user gets it.
     let slow = params("slow", r#"{"ms":600000}"#);
     let slow = again.call("tools/call", Some(&slow), CallOptions::default()).await.unwrap();
     let retiring = links.retire(&server, Some(&server));
     let running = tokio::runtime::Handle::current().spawn(retiring.run(LONG));
     until("it is taken out", || links.find(&server, &ann).is_none()).await;
-    assert!(spot.find(&server).is_none());
+    assert!(hint.find(&server).is_none());
     assert_eq!(call(&*open(&links, &server, &ann).await, "count", "{}").await, "1");
     slow.cancel();
     drop(again);
     running.await.unwrap();
     // The hint keeps nothing of an ended session alive.
-    let spot = links.find(&server, &ann).unwrap().hint();
+    let hint = links.find(&server, &ann).unwrap().hint();
     assert!(links.end(ann.session).await.is_empty());
-    assert!(spot.find(&server).is_none());
+    assert!(hint.find(&server).is_none());
     assert!(stayput_upstream::LinkHint::default().find(&server).is_none());
     close(&links).await;
 }

@@ -73,11 +73,11 @@ async fn program_that_never_answers_is_ended() {
 #[tokio::test]
 async fn malformed_lines_between_messages_are_skipped() {
     let links = links();
-    let link = open(&links, &server_with(stdio(&["--rubbish"]), quick()), &place()).await;
+    let link = open(&links, &server_with(stdio(&["--invalid-lines"]), quick()), &place()).await;
     for n in 1..=3 {
         assert_eq!(call(&link, "count", "{}").await, n.to_string());
     }
-    assert!(link.counts().rubbish >= 3, "{:?}", link.counts());
+    assert!(link.counts().invalid_lines >= 3, "{:?}", link.counts());
     drop(link);
     close(&links).await;
 }

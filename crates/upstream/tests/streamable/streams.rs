@@ -57,7 +57,7 @@ async fn stream_that_breaks_within_an_event_is_resumed() {
     let (progress, answer) = with_progress(&link, 4, 40).await;
     assert_eq!((progress, answer.unwrap()), ((0..=4).collect(), "done".to_owned()));
     assert_eq!((http.counted("gets").await, http.counted("tools/slow").await), (1, 1));
-    assert_eq!(link.counts().rubbish, 0);
+    assert_eq!(link.counts().invalid_lines, 0);
     close(&links).await;
 }
 

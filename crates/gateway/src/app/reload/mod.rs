@@ -193,12 +193,12 @@ impl ConfigReader {
             owners: owners.into(),
             rate_limiter: RateLimiter::new(plan.rate_limiter).into(),
             removed: changes.removed_names(before).into(),
-            latest: before.latest.clone(),
+            current: before.current.clone(),
             number: before.number + 1,
             ..before.with_servers(server_set)
         });
         let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DEFAULT_DRAIN));
-        before.latest.set(app.clone());
+        before.current.set(app.clone());
         // Open streams check their access by themselves.
         app.recheck_listeners();
         // From here on no new call is sent to the servers that retire.
@@ -265,7 +265,7 @@ impl Changes {
     fn notify_clients(&self, before: &AppState, now: &AppState) {
         let sees = |server: &str, owner: &Owner, claims: &Claims| {
             let shown = |app: &AppState| {
-                app.servers.contains_key(server) && app.views.show(server, owner, claims)
+                app.servers.contains_key(server) && app.visibility.show(server, owner, claims)
             };
             shown(before) || shown(now)
         };

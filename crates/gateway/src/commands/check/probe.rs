@@ -152,7 +152,7 @@ impl Probe<'_> {
             (false, true) => ProbedIsolation::OwnSession,
             (false, false) => ProbedIsolation::Stateless,
         };
-        let not_messages = first.counts().rubbish;
+        let not_messages = first.counts().invalid_lines;
         if not_messages > 0 {
             found.warnings.push(format!(
                 "it writes text to its standard output that is not JSON-RPC ({not_messages} lines so far), which some clients \

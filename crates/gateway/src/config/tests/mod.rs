@@ -184,20 +184,20 @@ fn identification_settings_are_read() {
     assert_eq!(own.identify, Identify::default());
     assert_eq!(own.servers[0].handles, Handles::Auto);
     assert_eq!(own.identify.unidentified, UnidentifiedPolicy::Offer);
-    assert!(own.identify.carriers.connection && !own.identify.carriers.cookie);
+    assert!(own.identify.name_sources.connection && !own.identify.name_sources.cookie);
     assert_eq!(own.identify.hints.0.len(), 6);
     let config = parse(
         r#"{"mcpServers": {"it": {"command": "x", "stayput": {"handles": "never"}}}, "stayput": {
             "identify": {"meta": false, "cookie": true,
-                "also": ["header:X-Chat-Id", "meta:chat", "claim:conversation"]},
+                "custom": ["header:X-Chat-Id", "meta:chat", "claim:conversation"]},
             "hints": ["vscode"], "unidentified": "mint", "session_tools": "all"}}"#,
     )
     .unwrap();
-    let Identify { carriers, hints, unidentified, session_tools } = config.identify;
-    assert!(!carriers.meta && carriers.cookie && carriers.header);
+    let Identify { name_sources, hints, unidentified, session_tools } = config.identify;
+    assert!(!name_sources.meta && name_sources.cookie && name_sources.header);
     let header = CustomSource::Header(http::HeaderName::from_static("x-chat-id"));
     assert_eq!(
-        carriers.also,
+        name_sources.custom,
         [header, CustomSource::Meta("chat".into()), CustomSource::Claim("conversation".into())]
     );
     assert_eq!(hints.0, ["vscode"]);

@@ -40,7 +40,7 @@ fn whole() -> Value {
             },
             "identify": {
                 "argument": true, "meta": true, "header": true, "path": true, "connection": true,
-                "cookie": false, "also": ["header:A"],
+                "cookie": false, "custom": ["header:A"],
             },
             "hints": ["vscode", "otel"], "unidentified": "mint", "session_tools": "all",
             "auth": {

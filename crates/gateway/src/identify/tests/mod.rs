@@ -1,6 +1,6 @@
 //! Tests of identification for requests of a client without a connection, by name source.
 
-mod carriers;
+mod name_sources;
 mod policies;
 mod tools;
 
@@ -88,7 +88,7 @@ pub(crate) enum Answer {
         origin: Origin,
         text: Option<String>,
         given: Option<String>,
-        fleeting: bool,
+        ephemeral: bool,
     },
     Refused(Value),
 }
@@ -164,7 +164,7 @@ impl Fixture {
         let server_set = ServerSet {
             servers: BTreeMap::from([("test".to_owned(), server.clone())]),
             tools: BTreeMap::new(),
-            views: Arc::default(),
+            visibility: Arc::default(),
             restarting: BTreeSet::new(),
             aggregate: Aggregate::new(["test"]).into(),
             identify: identify.into(),
@@ -204,10 +204,10 @@ impl Fixture {
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
         match identify_session(&self.context(request, &message)).await {
-            SessionChoice::Session { session, origin, text, given, fleeting } => {
+            SessionChoice::Session { session, origin, text, given, ephemeral } => {
                 let given = given.map(|handle| handle.expose().to_owned());
                 let text = text.map(|rest| rest.text().to_owned());
-                Answer::Session { id: session.id(), origin, text, given, fleeting }
+                Answer::Session { id: session.id(), origin, text, given, ephemeral }
             }
             SessionChoice::Answer(text) => Answer::Refused(serde_json::from_str(&text).unwrap()),
         }

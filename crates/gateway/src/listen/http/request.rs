@@ -57,7 +57,7 @@ pub(super) async fn respond(
         return Ok(Answer::prepare(refuse(&app, status, sentence), state, false));
     }
     let mut body = RequestBody::new(&head, incoming);
-    let response = take(&app, peer, &state, (&head, &mut body)).await?;
+    let response = read_and_answer(&app, peer, &state, (&head, &mut body)).await?;
     let keeps = body.skip(&state).await;
     if keeps {
         state.mark_read();
@@ -83,30 +83,31 @@ fn check(head: &Parts) -> Result<(), (StatusCode, &'static str)> {
     Ok(())
 }
 
-async fn take(
+/// Authenticates the head of a request, reads its body and answers it.
+async fn read_and_answer(
     app: &Arc<AppState>,
     peer: RequestPeer,
     state: &ConnState,
     (head, body): (&Parts, &mut RequestBody),
 ) -> Result<Response<Reply>, Disconnected> {
     // Both futures are pinned here, because they are large and would be copied.
-    let wants = match pin!(enter(app, peer, head)).await {
+    let handler = match pin!(enter(app, peer, head)).await {
         Step::Answer(response) => return Ok(*response),
-        Step::Body(wants) => wants,
+        Step::Body(handler) => handler,
     };
-    let (begin, owner) = (Instant::now(), wants.owner());
+    let (begin, owner) = (Instant::now(), handler.owner());
     let permit = app.body_budget.permit(owner);
     let collected = body.collect(state, (&app.rules, permit)).await;
     app.rate_limiter.charge_now(owner, body.size());
     match collected {
         Ok(body) if app.newer().is_some() || begin.elapsed() > RECHECK_AFTER => {
             // Boxed because it is rare.
-            Box::pin(take_late(app, peer, (head, body))).await
+            Box::pin(answer_late(app, peer, (head, body))).await
         }
         Ok(body) if body.len() > LARGE => {
-            Box::pin(take_large((app, wants), &head.headers, body)).await
+            Box::pin(answer_large((app, handler), &head.headers, body)).await
         }
-        Ok(body) => Ok(pin!(wants.take(app, &head.headers, body)).await),
+        Ok(body) => Ok(pin!(handler.answer(app, &head.headers, body)).await),
         Err(BodyError::Gone) => Err(Disconnected),
         Err(why) => Ok(body_refusal(app, &why)),
     }
@@ -114,24 +115,24 @@ async fn take(
 
 /// Answers a request with a large body on the threads for such requests. If the client disconnects, the request is
 /// dropped there, too.
-async fn take_large(
-    (app, wants): (&Arc<AppState>, BodyHandler),
+async fn answer_large(
+    (app, handler): (&Arc<AppState>, BodyHandler),
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Response<Reply>, Disconnected> {
     let Some(runtime) = workers::large_requests() else {
-        return Ok(wants.take(app, headers, body).await);
+        return Ok(handler.answer(app, headers, body).await);
     };
     let (app, headers) = (app.clone(), headers.clone());
     // Dropping the set aborts the task.
     let mut tasks = JoinSet::new();
-    tasks.spawn_on(async move { wants.take(&app, &headers, body).await }, &runtime);
+    tasks.spawn_on(async move { handler.answer(&app, &headers, body).await }, &runtime);
     tasks.join_next().await.and_then(Result::ok).ok_or(Disconnected)
 }
 
 /// Answers a request whose body came slowly, or during a reload. Its head is authenticated and routed again, because the
 /// client may have lost access since.
-async fn take_late(
+async fn answer_late(
     app: &Arc<AppState>,
     peer: RequestPeer,
     (head, body): (&Parts, Bytes),
@@ -139,9 +140,9 @@ async fn take_late(
     let app = app.now();
     match enter(&app, peer, head).await {
         Step::Answer(response) => Ok(*response),
-        Step::Body(wants) if body.len() > LARGE => {
-            take_large((&app, wants), &head.headers, body).await
+        Step::Body(handler) if body.len() > LARGE => {
+            answer_large((&app, handler), &head.headers, body).await
         }
-        Step::Body(wants) => Ok(wants.take(&app, &head.headers, body).await),
+        Step::Body(handler) => Ok(handler.answer(&app, &head.headers, body).await),
     }
 }

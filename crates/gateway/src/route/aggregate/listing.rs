@@ -267,7 +267,7 @@ impl Listing<'_> {
             Some(connection) => lists::linked(self.context.app, server, connection),
             None => {
                 let sessionless = Sessionless::new(self.context.app, self.context.owner, false);
-                self.context.app.links.find(server, sessionless.place())
+                self.context.app.links.find(server, sessionless.link_owner())
             }
         }
     }
@@ -300,7 +300,12 @@ impl Listing<'_> {
                 }
                 (None, None) => {
                     let asking = LinkOpenOptions::default();
-                    self.context.app.links.open(server, sessionless.place(), &asking).await.ok()
+                    self.context
+                        .app
+                        .links
+                        .open(server, sessionless.link_owner(), &asking)
+                        .await
+                        .ok()
                 }
             };
             if let Some(link) = link {

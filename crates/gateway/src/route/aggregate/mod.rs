@@ -93,10 +93,11 @@ impl Refusal {
 /// Builds the `initialize` result of the aggregate. It never fails: unavailable servers are named in it.
 pub(crate) async fn merged_initialize_result(
     app: &Arc<AppState>,
-    place: &LinkOwner,
+    link_owner: &LinkOwner,
     version: &Version,
 ) -> String {
-    let caller = Caller { owner: &place.owner, era: Era::Legacy, place: Some(place.clone()) };
+    let caller =
+        Caller { owner: &link_owner.owner, era: Era::Legacy, link_owner: Some(link_owner.clone()) };
     let roster = Roster::call(app, &caller).await;
     initialize::result(version, &roster, &app.aggregate.names)
 }
@@ -106,7 +107,7 @@ pub(super) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
     let answered = match (context.request_ref().method, context.era) {
         ("server/discover", Era::Modern) => {
             let roster =
-                Roster::call(context.app, &Caller { place: None, ..context.caller() }).await;
+                Roster::call(context.app, &Caller { link_owner: None, ..context.caller() }).await;
             Ok(discover::of_all(&roster, &context.app.aggregate.names))
         }
         ("logging/setLevel", Era::Legacy) => set_log_level(context).await,

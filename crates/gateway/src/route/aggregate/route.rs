@@ -158,7 +158,7 @@ impl<'a> Route<'a> {
 
     /// Returns the link of the client's own session.
     fn link(&self, server: &Server) -> Option<PooledLink> {
-        self.context.app.links.find(server, &self.context.place()?)
+        self.context.app.links.find(server, &self.context.link_owner()?)
     }
 
     fn unknown(&self, list: &List, outer: &str) -> Refusal {

@@ -35,7 +35,7 @@ pub(crate) struct Sse {
     /// URL that messages are posted to, named by the server on the stream.
     endpoint: Target,
     /// Task that reads the stream.
-    ear: Mutex<Option<AbortHandle>>,
+    listen_task: Mutex<Option<AbortHandle>>,
     rearm: Notify,
 }
 
@@ -79,7 +79,8 @@ pub(crate) async fn connect(wire: LinkRoute) -> Result<(Sse, Stream), CallError>
             let Ok(event) = event else { continue };
             if event.name() == ENDPOINT {
                 let endpoint = endpoint(&wire.target, event.data())?;
-                let sse = Sse { wire, endpoint, ear: Mutex::default(), rearm: Notify::new() };
+                let sse =
+                    Sse { wire, endpoint, listen_task: Mutex::default(), rearm: Notify::new() };
                 return Ok((sse, Stream { body, events }));
             }
         }
@@ -101,15 +102,15 @@ fn endpoint(base: &Target, said: &[u8]) -> Result<Target, CallError> {
 impl Sse {
     /// Reads the stream in its own task until it ends.
     pub(crate) fn start(core: &Arc<Core>, stream: Stream) {
-        let LinkTransport::Sse(sse) = &core.carrier else { return };
+        let LinkTransport::Sse(sse) = &core.transport else { return };
         let task = core.runtime().spawn(read_stream(core.clone(), stream));
-        *lock(&sse.ear) = Some(task.abort_handle());
+        *lock(&sse.listen_task) = Some(task.abort_handle());
     }
 
     pub(crate) fn request(&self, core: &Arc<Core>, pending_call: &Arc<PendingCall>, text: Bytes) {
         let (task, number) = (core.clone(), pending_call.number);
         let posting = core.runtime().spawn(async move {
-            let LinkTransport::Sse(sse) = &task.carrier else { return };
+            let LinkTransport::Sse(sse) = &task.transport else { return };
             if let Err(error) = sse.post(&task, text).await {
                 task.fail(number, error);
             }
@@ -123,7 +124,7 @@ impl Sse {
         }
         let core = core.clone();
         core.runtime().clone().spawn(async move {
-            let LinkTransport::Sse(sse) = &core.carrier else { return };
+            let LinkTransport::Sse(sse) = &core.transport else { return };
             let _ = sse.post(&core, text).await;
         });
     }
@@ -169,8 +170,8 @@ impl Sse {
         // If the server has dropped the session, the reader waits for the responses to the other calls and ends
         // by itself.
         if open {
-            if let Some(ear) = lock(&self.ear).take() {
-                ear.abort();
+            if let Some(listen_task) = lock(&self.listen_task).take() {
+                listen_task.abort();
             }
             core.vanish();
         }
@@ -179,7 +180,7 @@ impl Sse {
 
 /// Reads the stream. The link ends with it.
 async fn read_stream(core: Arc<Core>, mut stream: Stream) {
-    let LinkTransport::Sse(sse) = &core.carrier else { return };
+    let LinkTransport::Sse(sse) = &core.transport else { return };
     let on_session_unknown = session_unknown_grace(&core);
     tokio::pin!(on_session_unknown);
     loop {

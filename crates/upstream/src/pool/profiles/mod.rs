@@ -73,13 +73,13 @@ pub(crate) struct ProfileRequest<'a> {
 }
 
 impl Profiles {
-    fn place(&self, identity: Identity) -> Arc<ProfileEntry> {
+    fn entry(&self, identity: Identity) -> Arc<ProfileEntry> {
         lock(&self.learned).entry(identity).or_default().clone()
     }
 
     /// Returns the cache entry for lists of this owner.
     fn own(&self, profile_key: ProfileKey<'_>) -> Arc<ProfileEntry> {
-        let Some(owner) = profile_key.owner else { return self.place(profile_key.identity) };
+        let Some(owner) = profile_key.owner else { return self.entry(profile_key.identity) };
         let mut changed = lock(&self.changed);
         if changed.len() >= MAX_CACHED_OWNERS {
             changed.retain(|_, own| Arc::strong_count(own) > 1);
@@ -94,7 +94,7 @@ impl Profiles {
             let changed = lock(&self.changed);
             changed.get(&identity.seen_by(owner)).cloned()
         });
-        own.and_then(|own| own.known()).or_else(|| self.place(identity).known())
+        own.and_then(|own| own.known()).or_else(|| self.entry(identity).known())
     }
 
     /// Returns the key for this owner. Lists from shared links apply to all owners.
@@ -111,7 +111,7 @@ impl Profiles {
 
     /// Stores a profile that was learned earlier or in another process.
     pub(crate) fn set(&self, identity: Identity, profile: Arc<Profile>) {
-        self.place(identity).set(profile);
+        self.entry(identity).set(profile);
     }
 
     /// Returns the cached profile, or learns it on a temporary link. Concurrent requests wait for the same
@@ -190,8 +190,8 @@ impl Profiles {
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let ProfileRequest { links, server, scope } = asker;
         let opener = links.opener();
-        let entry = self.place(identity);
-        let plain = asker.plain_identity().await?.map(|plain| self.place(plain));
+        let entry = self.entry(identity);
+        let plain = asker.plain_identity().await?.map(|plain| self.entry(plain));
         // A server that refused the legacy era is the same for clients of both eras.
         let same = plain.as_ref().and_then(|plain| plain.known());
         if let Some(same) = same.filter(|same| same.protocol() == ServerProtocol::Modern) {
@@ -261,7 +261,7 @@ impl Profiles {
         entry.set(profile.clone());
         // Profiles for other client capabilities may differ and are dropped.
         let kinds = lock(&self.kinds).get(&profile_key.identity).cloned().unwrap_or_default();
-        kinds.into_iter().for_each(|kind| self.place(kind).forget());
+        kinds.into_iter().for_each(|kind| self.entry(kind).clear());
         Some(profile)
     }
 

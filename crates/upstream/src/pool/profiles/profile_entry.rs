@@ -86,7 +86,7 @@ impl ProfileEntry {
     }
 
     /// Drops the profile; the next request learns it again.
-    pub(super) fn forget(&self) {
+    pub(super) fn clear(&self) {
         lock(&self.state).known = None;
     }
 

@@ -136,7 +136,7 @@ impl Pump {
     }
 
     fn stdio(&self) -> Option<&Stdio> {
-        match &self.core.carrier {
+        match &self.core.transport {
             LinkTransport::Stdio(stdio) => Some(stdio),
             _ => None,
         }
@@ -148,7 +148,7 @@ impl Pump {
         cx: &mut Context<'_>,
     ) -> Poll<StopReason> {
         let core = self.core.clone();
-        let LinkTransport::Stdio(stdio) = &core.carrier else {
+        let LinkTransport::Stdio(stdio) = &core.transport else {
             return Poll::Ready(StopReason::Shut);
         };
         // Registered before any check, so that no wake-up between the check and this is missed.
@@ -200,7 +200,7 @@ impl Pump {
     }
 
     fn poll_stderr(&mut self, cx: &mut Context<'_>) {
-        let LinkTransport::Stdio(stdio) = &self.core.carrier else { return };
+        let LinkTransport::Stdio(stdio) = &self.core.transport else { return };
         for _ in 0..READS_PER_TURN {
             let Some(pipe) = &mut self.stderr else { return };
             match poll_read(pipe, cx, |bytes| keep_stderr(&self.core, stdio, bytes)) {
@@ -259,7 +259,7 @@ impl Pump {
         if let Some(line) = self.lines.finish() {
             self.core.receive(line, MessageSource::Link);
         }
-        let LinkTransport::Stdio(stdio) = &self.core.carrier else { return };
+        let LinkTransport::Stdio(stdio) = &self.core.transport else { return };
         for _ in 0..READS_PER_TURN {
             let Some(pipe) = &self.stderr else { break };
             if !read(pipe, |bytes| keep_stderr(&self.core, stdio, bytes)) {

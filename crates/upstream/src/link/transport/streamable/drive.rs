@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub(super) fn streamable(core: &Core) -> Option<&Streamable> {
-    match &core.carrier {
+    match &core.transport {
         LinkTransport::Streamable(http) => Some(http),
         _ => None,
     }

@@ -46,7 +46,7 @@ pub(crate) struct Streamable {
     session: OnceLock<ServerSession>,
     pub(crate) wire: LinkRoute,
     /// Task that reads the stream of server messages.
-    ear: Mutex<Option<AbortHandle>>,
+    listen_task: Mutex<Option<AbortHandle>>,
 }
 
 /// Route and scope of one link's requests.
@@ -190,7 +190,7 @@ impl Streamable {
         if let Some(session) = session {
             let _ = kept.set(session);
         }
-        Self { session: kept, wire, ear: Mutex::default() }
+        Self { session: kept, wire, listen_task: Mutex::default() }
     }
 
     pub(crate) fn session(&self) -> Option<&ServerSession> {
@@ -298,16 +298,16 @@ impl Streamable {
     /// Opens or closes the stream of server messages when listeners change. The current listeners are read
     /// here, because the notices of two changes may come in either order.
     pub(crate) fn listen(&self, core: &Arc<Core>) {
-        let mut ear = lock(&self.ear);
+        let mut listen_task = lock(&self.listen_task);
         let wanted = !lock(&core.listeners).is_empty() && !core.over.is_raised();
-        match &*ear {
+        match &*listen_task {
             Some(task) if !wanted => task.abort(),
             Some(task) if !task.is_finished() => return,
             _ => {}
         }
-        *ear = None;
+        *listen_task = None;
         if wanted {
-            *ear = begin(core, listen::listen(Arc::downgrade(core)));
+            *listen_task = begin(core, listen::listen(Arc::downgrade(core)));
         }
     }
 
@@ -320,8 +320,8 @@ impl Streamable {
     /// Ends the link, and deletes the server's session only if that is configured.
     pub(crate) fn begin_close(&self, core: &Arc<Core>, reason: LossReason) {
         let first = core.close(Loss::new(reason, ""), &|_| false);
-        if let Some(ear) = lock(&self.ear).take() {
-            ear.abort();
+        if let Some(listen_task) = lock(&self.listen_task).take() {
+            listen_task.abort();
         }
         let wanted = self.wire.server.options().delete_on_end;
         // No later link resumes the session: a changed configuration is another server.

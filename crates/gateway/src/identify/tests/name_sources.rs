@@ -8,14 +8,14 @@ use stayput_identify::CustomSource;
 use super::*;
 use crate::config::Hints;
 
-type Carrier = (&'static str, fn(&mut Request, &str));
+type NamePlacement = (&'static str, fn(&mut Request, &str));
 
 fn header(request: &mut Request, name: &'static str, value: &str) {
     request.headers.insert(name, HeaderValue::from_str(value).unwrap());
 }
 
 /// Sources of explicit names.
-const NAMES: [Carrier; 4] = [
+const NAMES: [NamePlacement; 4] = [
     ("argument", |it, name| it.params["arguments"]["session_id"] = name.into()),
     ("meta", |it, name| it.params["_meta"]["dev.stayput/session"] = name.into()),
     ("header", |it, name| header(it, "stayput-session", name)),
@@ -23,7 +23,7 @@ const NAMES: [Carrier; 4] = [
 ];
 
 /// Sources of conversation ids.
-const CONVERSATIONS: [Carrier; 8] = [
+const CONVERSATIONS: [NamePlacement; 8] = [
     ("header:x-chat", |it, id| header(it, "x-chat", id)),
     ("meta:chat", |it, id| it.params["_meta"]["chat"] = id.into()),
     ("openai", |it, id| it.params["_meta"]["openai/session"] = id.into()),
@@ -36,16 +36,16 @@ const CONVERSATIONS: [Carrier; 8] = [
     }),
 ];
 
-fn with(carrier: &Carrier, owner: &Owner, name: &str) -> Request {
+fn with(source: &NamePlacement, owner: &Owner, name: &str) -> Request {
     let mut request = Request::call(owner);
-    (carrier.1)(&mut request, name);
+    (source.1)(&mut request, name);
     request
 }
 
 async fn world() -> Fixture {
     let mut identify = Identify::default();
     let chat = CustomSource::Header(http::HeaderName::from_static("x-chat"));
-    identify.carriers.also =
+    identify.name_sources.custom =
         vec![chat, CustomSource::Meta("chat".into()), CustomSource::Claim("chat".into())];
     Fixture::with(identify, Handles::Auto).await
 }
@@ -60,15 +60,15 @@ async fn foreign_handle_causes_the_same_queries_as_an_unknown_one() {
     let name: Handle = handle.parse().unwrap();
     world.app.sessions.connect(&session, &name, b"{}").await.unwrap();
     let never = Handle::generate();
-    for carrier in &NAMES {
+    for source in &NAMES {
         let mut asked = Vec::new();
         for name in [&*handle, never.expose()] {
             world.store.asked();
-            world.ask(&with(carrier, &eve(), name)).await.refusal();
+            world.ask(&with(source, &eve(), name)).await.refusal();
             asked.push(world.store.asked());
         }
-        assert_eq!(asked[0], asked[1], "{}", carrier.0);
-        assert_eq!(asked[0], ["find_by_handle"], "{}", carrier.0);
+        assert_eq!(asked[0], asked[1], "{}", source.0);
+        assert_eq!(asked[0], ["find_by_handle"], "{}", source.0);
     }
     let mut asked = Vec::new();
     for name in [&name, &never] {
@@ -86,23 +86,23 @@ async fn foreign_handle_causes_the_same_queries_as_an_unknown_one() {
 #[tokio::test]
 async fn key_is_found_or_created_for_its_owner() {
     let world = world().await;
-    let names = NAMES.iter().map(|carrier| (carrier, format!("key:{}", carrier.0)));
-    let ids = CONVERSATIONS.iter().map(|carrier| (carrier, "7".to_owned()));
+    let names = NAMES.iter().map(|source| (source, format!("key:{}", source.0)));
+    let ids = CONVERSATIONS.iter().map(|source| (source, "7".to_owned()));
     let mut seen = BTreeSet::new();
-    for (carrier, name) in names.chain(ids) {
-        let (mine, hers) = (with(carrier, &ann(), &name), with(carrier, &eve(), &name));
+    for (source, name) in names.chain(ids) {
+        let (mine, hers) = (with(source, &ann(), &name), with(source, &eve(), &name));
         let new = world.ask(&mine).await;
-        assert_eq!(new.origin(), Origin::New, "{carrier:?}");
-        assert!(seen.insert(new.id()), "{carrier:?} met another one");
+        assert_eq!(new.origin(), Origin::New, "{source:?}");
+        assert!(seen.insert(new.id()), "{source:?} met another one");
         let known = world.ask(&mine).await;
-        assert_eq!((known.id(), known.origin()), (new.id(), Origin::Existing), "{carrier:?}");
+        assert_eq!((known.id(), known.origin()), (new.id(), Origin::Existing), "{source:?}");
         let foreign = world.ask(&hers).await;
-        assert_eq!(foreign.origin(), Origin::New, "{carrier:?}");
-        assert!(seen.insert(foreign.id()), "{carrier:?}");
+        assert_eq!(foreign.origin(), Origin::New, "{source:?}");
+        assert!(seen.insert(foreign.id()), "{source:?}");
         world.pass(31).await;
         let expired = world.ask(&mine).await;
         let lost = Origin::Lost(Generation(1));
-        assert_eq!((expired.id() != new.id(), expired.origin()), (true, lost), "{carrier:?}");
+        assert_eq!((expired.id() != new.id(), expired.origin()), (true, lost), "{source:?}");
     }
 }
 
@@ -111,23 +111,23 @@ async fn key_is_found_or_created_for_its_owner() {
 #[tokio::test]
 async fn handle_leads_only_its_owner_to_the_session() {
     let world = world().await;
-    for carrier in &NAMES {
+    for source in &NAMES {
         let (id, handle) = world.handle(&ann()).await;
-        let known = world.ask(&with(carrier, &ann(), &handle)).await;
-        assert_eq!((known.id(), known.origin()), (id, Origin::Existing), "{carrier:?}");
-        let foreign = world.ask(&with(carrier, &eve(), &handle)).await.refusal();
+        let known = world.ask(&with(source, &ann(), &handle)).await;
+        assert_eq!((known.id(), known.origin()), (id, Origin::Existing), "{source:?}");
+        let foreign = world.ask(&with(source, &eve(), &handle)).await.refusal();
         let never_issued = Handle::generate();
-        let unknown = world.ask(&with(carrier, &eve(), never_issued.expose())).await.refusal();
+        let unknown = world.ask(&with(source, &eve(), never_issued.expose())).await.refusal();
         assert_eq!(foreign, unknown);
         // A URL that names the session has no session tools.
-        let remedy = if carrier.0 == "path" { "Name another session" } else { "session_start" };
+        let remedy = if source.0 == "path" { "Name another session" } else { "session_start" };
         assert!(foreign.contains("no such session") && foreign.contains(remedy), "{foreign}");
         assert!(!foreign.contains(&handle[..12]), "{foreign}");
         world.pass(31).await;
-        let expired = world.ask(&with(carrier, &ann(), &handle)).await.refusal();
+        let expired = world.ask(&with(source, &ann(), &handle)).await.refusal();
         assert!(expired.contains("expired after 30 min idle"), "{expired}");
         assert!(expired.contains(remedy), "{expired}");
-        let foreign = world.ask(&with(carrier, &eve(), &handle)).await.refusal();
+        let foreign = world.ask(&with(source, &eve(), &handle)).await.refusal();
         assert_eq!(foreign, unknown, "only its owner hears that it expired");
     }
 }
@@ -136,15 +136,15 @@ async fn handle_leads_only_its_owner_to_the_session() {
 #[tokio::test]
 async fn invalid_name_creates_no_session() {
     let world = world().await;
-    for carrier in &NAMES[1..3] {
-        let text = world.ask(&with(carrier, &ann(), "chat-42")).await.refusal();
+    for source in &NAMES[1..3] {
+        let text = world.ask(&with(source, &ann(), "chat-42")).await.refusal();
         assert!(text.contains("must be a session id") && text.contains("`key:`"), "{text}");
     }
-    for carrier in &NAMES {
-        let cut = world.ask(&with(carrier, &ann(), "sp_abc")).await.refusal();
+    for source in &NAMES {
+        let cut = world.ask(&with(source, &ann(), "sp_abc")).await.refusal();
         assert!(cut.contains("is not whole"), "{cut}");
         let long = format!("key:{}", "x".repeat(129));
-        let long = world.ask(&with(carrier, &ann(), &long)).await.refusal();
+        let long = world.ask(&with(source, &ann(), &long)).await.refusal();
         assert!(long.contains("1 to 128 printable bytes"), "{long}");
     }
     assert!(world.app.sessions.held_sessions().is_empty());
@@ -211,11 +211,11 @@ async fn explicit_name_wins_over_a_hint() {
 #[tokio::test]
 async fn parallel_first_calls_share_one_session() {
     let world = world().await;
-    for carrier in [&NAMES[2], &CONVERSATIONS[0], &CONVERSATIONS[2], &CONVERSATIONS[7]] {
-        let request = with(carrier, &ann(), "key:many");
+    for source in [&NAMES[2], &CONVERSATIONS[0], &CONVERSATIONS[2], &CONVERSATIONS[7]] {
+        let request = with(source, &ann(), "key:many");
         let asked = join_all((0..50).map(|_| world.ask(&request))).await;
         let first = asked[0].id();
-        assert!(asked.iter().all(|it| it.id() == first), "{carrier:?}");
+        assert!(asked.iter().all(|it| it.id() == first), "{source:?}");
     }
 }
 
@@ -223,13 +223,13 @@ async fn parallel_first_calls_share_one_session() {
 #[tokio::test]
 async fn disabled_name_source_is_ignored() {
     let mut identify = Identify { hints: Hints(Vec::new()), ..Identify::default() };
-    identify.carriers.argument = false;
-    identify.carriers.meta = false;
-    identify.carriers.header = false;
+    identify.name_sources.argument = false;
+    identify.name_sources.meta = false;
+    identify.name_sources.header = false;
     let world = Fixture::with(identify, Handles::Auto).await;
-    for carrier in NAMES[..3].iter().chain(&CONVERSATIONS) {
-        let text = world.ask(&with(carrier, &ann(), "key:a")).await.refusal();
-        assert!(text.contains("nothing says which session"), "{carrier:?}: {text}");
+    for source in NAMES[..3].iter().chain(&CONVERSATIONS) {
+        let text = world.ask(&with(source, &ann(), "key:a")).await.refusal();
+        assert!(text.contains("nothing says which session"), "{source:?}: {text}");
     }
     // The argument is passed on unchanged.
     let never = Fixture::with(Identify::default(), Handles::Never).await;
@@ -313,7 +313,7 @@ async fn tool_keeps_its_own_session_id_argument() {
 #[tokio::test]
 async fn cookie_names_the_session_of_a_client_without_connection() {
     let mut identify = Identify::default();
-    identify.carriers.cookie = true;
+    identify.name_sources.cookie = true;
     let world = Fixture::with(identify, Handles::Auto).await;
     let mut request = Request::call(&ann());
     let id = world.ask(&request).await.id();
