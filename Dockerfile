@@ -21,4 +21,4 @@ VOLUME /var/lib/stayput
 EXPOSE 7337
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["stayput", "status", "--config", "/etc/stayput/stayput.json"]
 ENTRYPOINT ["stayput"]
-CMD ["serve", "--config", "/etc/stayput/stayput.json", "--listen", "0.0.0.0:7337"]
+CMD ["serve", "--config", "/etc/stayput/stayput.json", "--listen", "0.0.0.0:7337", "--probe", "always"]

@@ -203,37 +203,3 @@ fn every_message_in_troubleshooting_is_printed() {
 fn every_command_for_production_runs() {
     run("docs/production.md");
 }
-
-/// Returns the Markdown files of the root and of `docs`.
-fn pages() -> Vec<std::path::PathBuf> {
-    let files = [root(), root().join("docs")].map(|it| std::fs::read_dir(it).unwrap());
-    let files = files.into_iter().flatten().map(|entry| entry.unwrap().path());
-    files.filter(|file| file.extension().is_some_and(|it| it == "md")).collect()
-}
-
-/// Returns the targets of the links in a page that lead to files, without the part behind `#`.
-fn links(text: &str) -> Vec<&str> {
-    let all = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    let all = all.map(|(target, _)| target.split('#').next().unwrap());
-    all.filter(|target| !target.is_empty() && !target.contains("://")).collect()
-}
-
-#[test]
-fn every_link_of_the_documentation_leads_to_a_file() {
-    for page in pages() {
-        let text = std::fs::read_to_string(&page).unwrap();
-        for link in links(&text) {
-            assert!(page.parent().unwrap().join(link).exists(), "{}: {link}", page.display());
-        }
-    }
-}
-
-#[test]
-fn index_of_the_documentation_lists_every_page() {
-    let index = std::fs::read_to_string(root().join("docs/README.md")).unwrap();
-    let listed = links(&index);
-    for page in pages().iter().filter(|page| page.parent().unwrap().ends_with("docs")) {
-        let name = page.file_name().unwrap().to_str().unwrap();
-        assert!(name == "README.md" || listed.contains(&name), "{name} is not in docs/README.md");
-    }
-}

@@ -13,9 +13,10 @@ use crate::{
 
 /// Returns the commands and their outputs from the examples in the documentation.
 fn stories() -> Vec<(String, String)> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, stories) = page.split_once("\n## Three questions\n").unwrap();
+    let (stories, _) = stories.split_once("\n## ").unwrap();
     let blocks =
         stories.split("```console\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
     let mut all: Vec<(String, String)> = Vec::new();

@@ -31,7 +31,7 @@ pub(super) fn samples() -> Vec<(String, String)> {
         .map(|name| (name.clone(), read(&format!("examples/{name}"))))
         .collect();
     assert!(samples.len() >= 2);
-    let page = ["docs/configuration.md", "docs/owners.md", "docs/operate.md"].map(read).concat();
+    let page = ["docs/configuration.md", "docs/owners.md", "docs/operations.md"].map(read).concat();
     let blocks = page.split("```json").skip(1).filter_map(|rest| rest.split_once("```"));
     let blocks: Vec<&str> = blocks.map(|(block, _)| block).collect();
     assert!(blocks.len() > 5, "the page has examples");
