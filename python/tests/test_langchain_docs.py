@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 from agents import Agent, Step, agent, user_message
-from conftest import program
+from conftest import TEST_TIMEOUT, program
 from langchain_core.tools import BaseTool
 from pages import DOCS, examples, run
 
@@ -64,3 +66,15 @@ def test_langchain_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     assert len(pieces) > 6
     asyncio.run(main())
+
+
+def test_first_program_of_the_langchain_page_runs(tmp_path: Path) -> None:
+    """The whole program prints what the page says."""
+    source, printed = re.findall(r"^```(?:python|text) agent\.py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (config,) = examples(PAGE, "json")
+    (tmp_path / "mcp.json").write_text(config)
+    env = {**os.environ, "PATH": f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TEST_TIMEOUT
+    )
+    assert (done.stdout, done.returncode) == (printed, 0), done.stderr
