@@ -40,7 +40,7 @@ def test_each_kind_has_its_class_and_message(kit: Kit) -> None:
         async with stayput.Hub.from_config(config) as hub, hub.session("chat") as chat:
             with pytest.raises(stayput.UnknownServerError, match="there are: counter, gone, some"):
                 await count(chat, "nowhere")
-            with pytest.raises(stayput.ServerFailedError, match="cannot be used") as failed:
+            with pytest.raises(stayput.ServerFailedError, match="the server `gone` could not be started") as failed:
                 await count(chat, "gone")
             assert failed.value.server == "gone" and failed.value.kind == "server_failed"
             with pytest.raises(stayput.AccessDeniedError, match="not allowed by the configuration"):

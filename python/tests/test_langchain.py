@@ -185,7 +185,7 @@ def test_failure_becomes_a_message_or_an_exception(kit: Kit) -> None:
 
             lost = stayput.Tool.from_json("broken", '{"name": "any"}')
             message = await as_tools(hub, [lost])[0].ainvoke(tool_call("any"))
-            assert message.status == "error" and "`broken` cannot be used" in texts(message.content)[0]
+            assert message.status == "error" and "`broken` could not be started" in texts(message.content)[0]
 
     asyncio.run(main())
 

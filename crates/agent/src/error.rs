@@ -9,6 +9,15 @@ use stayput_upstream::{CallError, Delivery, Loss, LossReason};
 /// Suggested delay before an attempt is repeated that failed at a limit of links, processes or sessions.
 const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// Message about a server that cannot be used. Most causes name the server themselves.
+fn server_failed(server: &str, source: &stayput_upstream::LinkOpenError) -> String {
+    let cause = source.to_string();
+    match cause.contains(&format!("`{server}`")) {
+        true => cause,
+        false => format!("`{server}` cannot be used: {cause}"),
+    }
+}
+
 /// Error of a hub, a session or a call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,7 +77,7 @@ pub enum Error {
     #[error(transparent)]
     StateLost(StateLost),
     /// The server cannot be started or reached.
-    #[error("`{server}` cannot be used: {source}")]
+    #[error("{}", server_failed(server, source))]
     ServerFailed {
         /// The server.
         server: String,

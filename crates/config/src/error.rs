@@ -139,8 +139,8 @@ pub enum Problem {
     /// Unknown `${…}`.
     #[error(
         "${{{name}}} is not a known expansion{}; there are ${{NAME}}, ${{NAME:-default}}, ${{env:NAME}}, \
-         ${{file:PATH}}, ${{stayput}}, ${{session.dir}}, ${{session.hash}} and ${{owner.hash}}; write $${{ for a \
-         plain one",
+         ${{file:PATH}}, ${{stayput}}, ${{session.dir}}, ${{owner.dir}}, ${{session.hash}} and ${{owner.hash}}; write $${{ for \
+         a plain one",
         similar_expansion(name)
     )]
     UnknownExpansion {
@@ -233,7 +233,8 @@ fn unreadable(file: &str, kind: std::io::ErrorKind) -> String {
 
 /// Names the expansion that was probably meant; empty if none is similar.
 fn similar_expansion(name: &str) -> String {
-    const EXPANSIONS: [&str; 4] = ["session.dir", "session.hash", "owner.hash", "stayput"];
+    const EXPANSIONS: [&str; 5] =
+        ["session.dir", "owner.dir", "session.hash", "owner.hash", "stayput"];
     let similar = stayput_upstream::nearest(name, &EXPANSIONS);
     // Two edits catch a missing and a swapped letter; more would guess.
     match strsim::levenshtein(similar, name) <= 2 {

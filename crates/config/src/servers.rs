@@ -146,7 +146,10 @@ impl Servers {
             });
         }
         if servers.entries.is_empty() && servers.broken.is_empty() {
-            servers.warnings.push("no server is enabled, so there is nothing to serve".to_owned());
+            servers.warnings.push(
+                "no server is enabled, so there is nothing to serve: add one to `mcpServers`"
+                    .to_owned(),
+            );
         }
         Ok(servers)
     }

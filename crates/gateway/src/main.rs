@@ -151,6 +151,14 @@ fn token(args: &cli::Token) -> CommandResult {
         format!("token: {token}\nhash:  {}: {entry}", serde_json::json!(name))
     };
     writeln!(std::io::stdout(), "{text}")?;
+    if !args.json {
+        // Not to the standard output, which scripts read.
+        let _ = writeln!(
+            std::io::stderr(),
+            "\nThe token is for {name}, and is not shown again. The line `hash` goes into the file of the gateway:\n    \
+             \"stayput\": {{ \"auth\": {{ \"tokens\": {{ … }} }} }}"
+        );
+    }
     Ok(())
 }
 

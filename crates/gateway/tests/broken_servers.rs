@@ -29,6 +29,7 @@ fn mixed() -> Value {
         "unseen": { "command": "x", "stayput": { "for": { "team": "a" } } },
         "missing": { "command": "stayput-no-such-program" },
         "line": { "command": "sh -c true" },
+        "script": { "command": "./server.sh" },
     })
 }
 
@@ -68,8 +69,9 @@ async fn broken_entry_disables_only_its_server() {
         assert!(line.contains(sentence), "{line}");
     }
     for (name, sentence) in [
-        ("missing", "there is no program \"stayput-no-such-program\" on the PATH"),
-        ("line", "write \"command\": \"sh\", and the rest as \"args\""),
+        ("missing", "no program named `stayput-no-such-program` was found on the PATH"),
+        ("line", "give `sh` as the command, and the rest as arguments"),
+        ("script", "there is no file `./server.sh`"),
     ] {
         let line = log.lines().find(|line| line.contains(&format!("  {name}: http")));
         assert!(line.is_some_and(|line| line.contains(sentence)), "{log}");
@@ -111,6 +113,24 @@ async fn servers_that_do_not_start_are_found_in_the_background() {
     }
     let client = gateway.client("good").await;
     assert_eq!(client.text(&gateway, "count").await, "1");
+}
+
+/// The log has one line per server, and says once how a program reaches one.
+#[tokio::test]
+async fn banner_has_one_line_per_server() {
+    let gateway =
+        Gateway::start(json!({ "a": notes(), "b": notes(), "gone": { "command": "./gone" } }))
+            .await;
+    until("last line", || gateway.log().contains("your own program")).await;
+    let log = gateway.log();
+    let lines = |part: &str| log.lines().filter(|line| line.contains(part)).count();
+    for (name, more) in
+        [("a", ""), ("b", ""), ("gone", ", cannot start: there is no file `./gone`")]
+    {
+        assert_eq!(lines(&format!("  {name}: {}/mcp/{name}{more}", gateway.url)), 1, "{log}");
+    }
+    assert_eq!(lines(&format!("  your own program: {}/mcp/a/~NAME", gateway.url)), 1, "{log}");
+    assert_eq!(lines("~NAME"), 1, "{log}");
 }
 
 /// A file without any usable server is refused, with the reason of its first one.

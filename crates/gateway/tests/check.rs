@@ -154,7 +154,10 @@ async fn broken_servers_are_reported_with_advice() {
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     assert_eq!(said.of("well")["ok"], true);
     let (what, remedy) = said.finding("missing");
-    assert!(what.contains("could not be started") && remedy.contains("\"command\""), "{what}");
+    assert!(
+        what.contains("could not be started") && remedy.contains("which no-such-program-of-tests"),
+        "{what}"
+    );
     let (what, _) = said.finding("exits");
     assert!(what.contains("code 3") && what.contains("the key is missing"), "{what}");
     let (what, remedy) = said.finding("away");

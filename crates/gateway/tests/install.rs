@@ -256,3 +256,23 @@ fn unusable_files_are_reported() {
     assert!(errors.contains("does not exist") && errors.contains("--file"), "{errors}");
     assert_eq!(output.status.code(), Some(1));
 }
+
+/// Without a client the error lists all of them, and those that have a file here. After a write the output names the
+/// next command.
+#[test]
+fn next_step_is_named() {
+    let home = Home::new("cursor");
+    let (output, _) = home.run(&["install"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        errors.contains("claude-code, codex, gemini")
+            && errors.contains("with a file here: cursor"),
+        "{errors}"
+    );
+    let (output, _) = home.run(&["install", "cursor"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("or use --yes"), "{errors}");
+    let said = home.install(&["--yes"]);
+    assert!(said.contains(&format!("stayput check --config {}", home.file.display())), "{said}");
+    assert!(!home.install(&["--undo", "--yes"]).contains("stayput check"));
+}

@@ -80,8 +80,9 @@ fn log_is_text_with_colour_on_a_terminal() {
     assert!(coloured.contains("\u{1b}[32m INFO\u{1b}[0m"), "{coloured}");
     let plain = on_terminal("1");
     let line = plain.lines().find(|it| it.contains("stayput listens on http://")).unwrap();
-    let (time, rest) = line.split_once("Z  INFO stayput::").unwrap_or_else(|| panic!("{line}"));
-    assert!(time.starts_with("20") && !rest.contains("event="), "{line}");
+    let (time, rest) =
+        line.split_once("Z  INFO stayput listens").unwrap_or_else(|| panic!("{line}"));
+    assert!(time.starts_with("20") && time.len() == 23 && !rest.contains("event="), "{line}");
     assert!(!plain.contains('\u{1b}') && plain.contains("claude mcp add"), "{plain}");
 }
 

@@ -109,6 +109,23 @@ fn wrong_url_gets_the_likely_mistake() {
     }
 }
 
+/// A URL without `http://` is told so, and a server that cannot be reached says once where and why.
+#[test]
+fn unreachable_url_is_described_once() {
+    let checked = report(&json!({ "mcpServers": {
+        "bare": { "url": "127.0.0.1:1/mcp" },
+        "dead": { "url": "http://127.0.0.1:1/mcp" },
+    } }));
+    let what = |name: &str| of_server(&checked, name)["findings"][0]["what"].to_string();
+    assert!(
+        what("bare").contains("it begins neither with http:// nor with https://"),
+        "{}",
+        what("bare")
+    );
+    let sentence = "the server `dead` cannot be reached: no connection to http://127.0.0.1:1: Connection refused; check";
+    assert!(what("dead").contains(sentence), "{}", what("dead"));
+}
+
 /// Times are short, output of the server is told apart from Stayput's own words, and text among the messages is named.
 #[test]
 fn server_that_does_not_begin_is_described_in_plain_words() {
@@ -129,7 +146,7 @@ fn server_that_does_not_begin_is_described_in_plain_words() {
         what("mute")
     );
     assert_eq!(of_server(&checked, "mute")["findings"][0]["remedy"], Value::Null);
-    assert!(what("chatty").contains("has 1 lines that are not JSON-RPC"), "{}", what("chatty"));
+    assert!(what("chatty").contains("not JSON-RPC (1 line so far)"), "{}", what("chatty"));
     assert!(what("exits").ends_with("before it was ready; it wrote:\nno key"), "{}", what("exits"));
     assert!(what("quits").ends_with("exited with code 0 before it was ready"), "{}", what("quits"));
 }
@@ -149,6 +166,7 @@ fn check_warns_and_says_what_it_did_not_test() {
     assert_eq!(checked["ok"], true, "{checked}");
     let warning = of_server(&checked, "invalid_lines")["warnings"][0].as_str().unwrap();
     assert!(warning.contains("not JSON-RPC") && warning.contains("stderr"), "{warning}");
+    assert!(!warning.contains("(1 lines"), "{warning}");
     assert_eq!(of_server(&checked, "notes")["warnings"], json!([]));
     let exposed = checked["warnings"].to_string();
     assert!(
@@ -157,7 +175,7 @@ fn check_warns_and_says_what_it_did_not_test() {
     );
     let left = checked["not_tested"].to_string();
     assert!(left.contains("state outside of the processes and sessions"), "{left}");
-    assert!(left.contains("the tools of notes, invalid_lines: none"), "{left}");
+    assert!(left.contains("the tools of invalid_lines, notes: none"), "{left}");
     let mut closed = config;
     closed["stayput"]["listen"] = json!("127.0.0.1:7337");
     assert_eq!(report(&closed)["warnings"], json!([]));
@@ -204,6 +222,14 @@ async fn browser_gets_a_page_that_names_servers_only_with_credentials() {
         let (status, kind, page) = get(&[html]).await;
         assert_eq!((status, &*kind), (200, "text/html; charset=utf-8"), "{page}");
         assert_eq!(page.contains("/mcp/notes"), !is_closed, "{page}");
+        // A person who opens the URL of a server gets the same page.
+        let server = format!("{}/mcp/notes", gateway.url);
+        let opened = stayput_testkit::mcp::send(http::Method::GET, &server, &[html], "").await;
+        let opened = opened.unwrap().bytes().await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&opened), page);
+        let stream = [("accept", "text/html, text/event-stream")];
+        let refused = stayput_testkit::mcp::send(http::Method::GET, &server, &stream, "").await;
+        assert_eq!(refused.unwrap().status.as_u16(), if is_closed { 401 } else { 400 });
         let (status, kind, _) = get(&[("accept", "*/*")]).await;
         assert_eq!(status, if is_closed { 401 } else { 404 });
         assert!(kind.starts_with("application/json"), "{kind}");
@@ -287,6 +313,51 @@ async fn call_of_an_unknown_name_lists_the_known_ones() {
     assert!(said.contains("there is no server `nosuch`; servers are at /mcp/notes"), "{said}");
     let broken = run(&gateway.folder, &["call", "notes", "note_add"]);
     assert!(!errors(&broken).contains("its tools are"), "{}", errors(&broken));
+}
+
+/// A gateway that was started a moment ago is waited for, as in `stayput serve & stayput call …`.
+#[test]
+fn call_waits_for_a_gateway_that_starts() {
+    let folder = TempDir::new().unwrap();
+    let notes = json!({ "command": env!("CARGO_BIN_EXE_stayput"), "args": ["demo-server"] });
+    let config =
+        json!({ "mcpServers": { "notes": notes }, "stayput": { "listen": "127.0.0.1:0" } });
+    std::fs::write(folder.path().join("mcp.json"), config.to_string()).unwrap();
+    let script = r#"stayput serve --stop-with-stdin 2>log <&3 & stayput call notes count"#;
+    let mut command = Command::new("bash");
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_stayput")).parent().unwrap().display();
+    let path = format!("{program}:{}", std::env::var("PATH").unwrap());
+    // The gateway ends with the pipe, which only the shell and the gateway hold.
+    command.args([
+        "-c",
+        &format!(
+            "exec 3< <(sleep 60 & echo $! >sleeper; wait); {script}; kill $(cat sleeper); wait"
+        ),
+    ]);
+    command.current_dir(folder.path()).stdin(Stdio::null()).env("PATH", path);
+    let output = command.env("XDG_DATA_HOME", folder.path().join("data")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n", "{}", errors(&output));
+    let alone = run(&folder, &["call", "notes", "count"]);
+    assert!(errors(&alone).contains("start one with `stayput serve`"), "{}", errors(&alone));
+}
+
+/// The token is alone on the standard output; what to do with it is beside it.
+#[test]
+fn token_comes_with_what_to_do() {
+    let folder = TempDir::new().unwrap();
+    let output = run(&folder, &["token", "ann"]);
+    assert_eq!(String::from_utf8(output.stdout.clone()).unwrap().lines().count(), 2);
+    let said = errors(&output);
+    assert!(said.contains("not shown again") && said.contains("\"tokens\""), "{said}");
+    assert_eq!(errors(&run(&folder, &["token", "ann", "--json"])), "");
+}
+
+#[tokio::test]
+async fn unknown_session_id_says_where_the_ids_are() {
+    let notes = json!({ "command": "${stayput}", "args": ["demo-server"] });
+    let gateway = Gateway::start(json!({ "notes": notes })).await;
+    let said = errors(&run(&gateway.folder, &["sessions", "show", "zz"]));
+    assert!(said.contains("`stayput sessions` lists the ids"), "{said}");
 }
 
 #[tokio::test]

@@ -175,7 +175,9 @@ async fn through(
 
 impl DialError {
     fn unreached(error: &(dyn Error + 'static)) -> Self {
+        // The words of the connector say no more than the sentence around them.
         let reason = reasons(error);
+        let reason = reason.strip_prefix("tcp connect error: ").unwrap_or(&reason).to_owned();
         if find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
             return Self::timed_out(&reason);
         }

@@ -112,7 +112,7 @@ impl HttpError {
                  whether a proxy is needed"
             ),
             _ => format!(
-                "{origin} cannot be reached: {reason}; check the address and whether the server runs"
+                "no connection to {origin}: {reason}; check the address and whether the server runs"
             ),
         };
         Self::new(kind, delivery, sentence)
@@ -210,16 +210,25 @@ pub enum ClientError {
 /// Returns the messages of `error` and its sources, from the outside in: libraries often have the cause at the
 /// end.
 pub(super) fn reasons(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = without_code(error);
     let mut next = inner(error);
     while let Some(error) = next {
-        let more = error.to_string();
+        let more = without_code(error);
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }
         next = inner(error);
     }
     text
+}
+
+/// Formats an error without the number that the system has for it, which stands behind its words.
+fn without_code(error: &(dyn Error + 'static)) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" (os error ") {
+        Some((words, code)) if code.ends_with(')') => words.to_owned(),
+        _ => text,
+    }
 }
 
 /// Returns the first `E` in the chain of `error`, which begins with `error` itself.

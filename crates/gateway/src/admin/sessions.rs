@@ -242,8 +242,8 @@ async fn find_by_prefix(app: &Arc<AppState>, prefix: &str) -> Result<SessionId, 
     let prefix = prefix.to_ascii_lowercase();
     let Some(lowest) = lowest_id(&prefix) else {
         return Err(bad(format!(
-            "this is not an id of a session, nor the first {MIN_PREFIX} or more characters of one; they are in the \
-             list"
+            "this is not the id of a session, nor its first characters, {MIN_PREFIX} or more of them; `stayput sessions` \
+             lists the ids"
         )));
     };
     let first = app.sessions.load_record(lowest).await?.filter(Record::is_live);

@@ -6,6 +6,7 @@ use std::{
 };
 
 use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_process::StartError;
 use stayput_upstream::{Expansion, Launch, ResolvedTransport, Scope, Server};
 
 /// Returns a sentence if the server is a process whose program does not exist. `None` also if that cannot be told.
@@ -18,19 +19,15 @@ pub(super) fn find(server: &Server) -> Option<String> {
 }
 
 fn sentence(launch: &Launch) -> Option<String> {
-    let command = launch.command.to_string_lossy();
-    let cwd = launch.cwd.as_deref().unwrap_or(Path::new("."));
-    if command.contains('/') {
-        let file = cwd.join(&launch.command);
-        return (!file.exists()).then(|| format!("there is no file {}", file.display()));
-    }
-    let named = launch.env.iter().find(|(name, _)| name == OsStr::new("PATH"));
-    let path = named.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"))?;
-    let found = std::env::split_paths(&path).any(|folder| folder.join(&launch.command).exists());
-    (!found).then(|| match command.split_once(' ') {
-        Some((program, _)) => format!(
-            "there is no program {command:?} on the PATH; write \"command\": {program:?}, and the rest as \"args\""
-        ),
-        None => format!("there is no program {command:?} on the PATH; install it, or write its whole path"),
-    })
+    let is_found = match launch.command.to_string_lossy().contains('/') {
+        true => launch.cwd.as_deref().unwrap_or(Path::new("")).join(&launch.command).exists(),
+        false => {
+            let named = launch.env.iter().find(|(name, _)| name == OsStr::new("PATH"));
+            let path =
+                named.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"))?;
+            std::env::split_paths(&path).any(|folder| folder.join(&launch.command).exists())
+        }
+    };
+    let command = launch.command.to_string_lossy().into_owned();
+    (!is_found).then(|| StartError::NotFound { command }.to_string())
 }

@@ -1,5 +1,6 @@
 //! `stayput serve`: starts the gateway, runs it, and drains it at the end.
 
+mod banner;
 mod build;
 pub(crate) mod daemon;
 mod descriptors;
@@ -13,7 +14,7 @@ pub(crate) mod standalone;
 mod store_watch;
 
 use std::{
-    io::{self, IsTerminal as _},
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -183,41 +184,13 @@ impl Gateway {
         Self { reading: Some(reading), ..self }
     }
 
-    /// Logs the URLs it listens on and how to configure clients for them, one line per server with its state. `broken`
-    /// are the servers whose entry is invalid.
+    /// Logs the URLs it listens on, one line per server with its state. `broken` are the servers whose entry is
+    /// invalid.
     pub(crate) fn announce(&self, broken: &[(String, ConfigError)]) -> io::Result<()> {
         let Some((listener, _)) = &self.listener else { return Ok(()) };
         let address = listener.local_addr()?;
         let scheme = if self.app.rules.tls.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{address}");
-        tracing::info!(event = "listening", url, "stayput listens on {url}");
-        for (name, server) in self.app.servers.iter() {
-            let url = format!("{url}/mcp/{name}");
-            if let Some(sentence) = missing_program::find(server) {
-                let state = format!("cannot start: {sentence}");
-                tracing::warn!(
-                    event = "serving",
-                    server = &**name,
-                    url,
-                    "  {name}: {url}, {state}"
-                );
-                continue;
-            }
-            tracing::info!(event = "serving", server = &**name, url, "  {name}: {url}");
-            if self.app.identify.configured.name_sources.path {
-                tracing::info!("    your own program: {url}/~NAME, a session for each NAME");
-            }
-            log_client_setup(name, &url);
-        }
-        for (name, error) in broken {
-            tracing::warn!(event = "disabled", server = &**name, "  {name}: disabled: {error}");
-        }
-        if self.app.servers.len() > 1 {
-            let url = format!("{url}/mcp");
-            let sentence = "  all of them at once, tools named SERVER__TOOL";
-            tracing::info!(event = "serving", server = "all", url, "{sentence}: {url}");
-            log_client_setup("stayput", &url);
-        }
+        banner::log(&self.app, &format!("{scheme}://{address}"), broken);
         Ok(())
     }
 
@@ -332,16 +305,6 @@ impl Gateway {
             tracing::warn!("the configuration is not read anew: {error}");
         }
         std::future::pending::<()>().await;
-    }
-}
-
-/// Logs how to configure a client for this URL, if a person reads the log as it is written.
-fn log_client_setup(name: &str, url: &str) {
-    if io::stderr().is_terminal() {
-        tracing::info!(
-            "    in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
-        );
-        tracing::info!("    Claude Code: claude mcp add --transport http {name} {url}");
     }
 }
 

@@ -25,7 +25,7 @@ changed back. A server that is reached by a URL is left as it is.";
 pub(crate) struct Install {
     /// The client whose file is changed
     #[arg(value_name = "CLIENT", value_parser = client_parser())]
-    pub(crate) client: Client,
+    pub(crate) client: Option<Client>,
     /// Another file of the client [default: the one of the user]
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,

@@ -1,6 +1,7 @@
-//! Page at `/` for people who open the gateway's URL in a browser.
+//! Page for people who open a URL of the gateway in a browser.
 
 use http::{HeaderValue, Method, Response, header, request::Parts};
+use stayput_wire::header as mcp;
 
 use crate::{
     reply::{self, Reply},
@@ -15,11 +16,14 @@ const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 );
 
-/// Whether a browser asks for the page. Other clients of `/` get an error of JSON-RPC.
+/// Whether a browser asks for `/`, or for the URL of a server. Clients that do not name `text/html`, or want an event
+/// stream, are served as MCP clients.
 pub(super) fn is_wanted(head: &Parts) -> bool {
+    let path = head.uri.path();
+    let is_known = path == "/" || path == "/mcp" || path.starts_with("/mcp/");
     let accepted = head.headers.get_all(header::ACCEPT);
-    let is_html = |it: &HeaderValue| it.to_str().is_ok_and(|it| it.contains("text/html"));
-    head.method == Method::GET && head.uri.path() == "/" && accepted.iter().any(is_html)
+    let has = |kind: &str| accepted.iter().any(|it| it.to_str().is_ok_and(|it| it.contains(kind)));
+    head.method == Method::GET && is_known && has("text/html") && !has(mcp::EVENT_STREAM)
 }
 
 /// Builds the page. `seen` is the application state as the client sees it, or `None` if the client has no credentials:
@@ -33,7 +37,8 @@ pub(super) fn answer(seen: Option<&AppState>) -> Response<Reply> {
     };
     let page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Stayput</title><style>{STYLE}</style></head>\n\
-         <body><h1>Stayput</h1>\n<p>This is a gateway for MCP clients. It has nothing for a browser but this page.</p>\n\
+         <body><h1>Stayput</h1>\n<p>This is a gateway for MCP clients. Give one of its URLs to such a client; a browser gets this page \
+         at each of them.</p>\n\
          {content}\n</body></html>\n"
     );
     let mut response = reply::page(page);
@@ -55,8 +60,9 @@ fn servers(app: &AppState) -> String {
     };
     let items: Vec<String> = app.servers.keys().map(item).collect();
     format!(
-        "<p>Its servers:</p>\n<ul>\n{}\n</ul>\n<p>All of them at once: <code>/mcp</code>. On the machine of the gateway, \
-         <code>stayput status</code> and <code>stayput sessions</code> show what runs.</p>",
+        "<p>Its servers:</p>\n<ul>\n{}\n</ul>\n<p>All of them at once: <code>/mcp</code>. Your own program names its conversation \
+         behind the URL, <code>/~NAME</code>. On the machine of the gateway, <code>stayput status</code> and <code>stayput \
+         sessions</code> show what runs.</p>",
         items.join("\n")
     )
 }

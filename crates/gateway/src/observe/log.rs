@@ -5,12 +5,13 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
 };
 
+use stayput_core::{Clock as _, SystemClock};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::{
     EnvFilter,
     field::RecordFields,
     filter::LevelFilter,
-    fmt::{FormatFields, SubscriberBuilder, format::Writer},
+    fmt::{FormatFields, SubscriberBuilder, format::Writer, time::FormatTime},
 };
 
 /// Variable with directives for single crates and modules, such as `stayput_upstream=debug`.
@@ -56,6 +57,8 @@ pub(crate) fn install(level: Option<LevelFilter>, format: LogFormat) {
     let directives = std::env::var(DIRECTIVES).ok().filter(|it| !it.is_empty());
     let (filter, problem) = filter(level, directives.as_deref());
     let terminal = io::stderr().is_terminal();
+    // The module that wrote a line helps those who look for a cause.
+    let is_detailed = filter.max_level_hint().is_none_or(|level| level > LevelFilter::INFO);
     let builder = SubscriberBuilder::default()
         .with_env_filter(filter)
         .with_writer(io::stderr)
@@ -67,6 +70,7 @@ pub(crate) fn install(level: Option<LevelFilter>, format: LogFormat) {
     } else {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
         let builder = builder.with_ansi(terminal && !plain).fmt_fields(TextFields);
+        let builder = builder.with_target(is_detailed).with_timer(Milliseconds);
         tracing::subscriber::set_global_default(builder.finish())
     };
     if let Some(problem) = problem {
@@ -100,6 +104,15 @@ fn filter(level: Option<LevelFilter>, directives: Option<&str>) -> (EnvFilter, O
 pub(crate) fn print_error(error: &dyn fmt::Display) {
     // An error is ignored: a closed stderr has no reader.
     let _ = writeln!(io::stderr().lock(), "stayput: {error}");
+}
+
+/// Time of a line of text: UTC, to the millisecond.
+struct Milliseconds;
+
+impl FormatTime for Milliseconds {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        writer.write_str(&SystemClock.now().to_rfc3339_millis())
+    }
 }
 
 /// Formats the fields of events and spans as text. An event with the field `event` has a sentence that contains its

@@ -95,7 +95,7 @@ async fn sessions_command_lists_shows_and_ends_sessions() {
     assert_eq!(ended["ended"].as_array().unwrap().len(), 1);
     assert_eq!(run(&gateway, &["sessions", "end", "--all"]).good(), "there is no such session");
     let unknown = run(&gateway, &["sessions", "show", "7"]).bad();
-    assert!(unknown.starts_with("stayput: this is not an id"), "{unknown}");
+    assert!(unknown.starts_with("stayput: this is not the id"), "{unknown}");
     gone(&mark).await;
 }
 

@@ -25,9 +25,10 @@ async fn request_without_a_server_was_not_sent() {
     let error = client().send(post(Target::parse(&url).unwrap(), "{}")).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (HttpErrorKind::Connect, Delivery::NotSent));
     let said = error.to_string();
-    assert!(said.starts_with(&format!("http://{address} cannot be reached: ")), "{said}");
-    assert!(said.contains("Connection refused"), "{said}");
-    assert!(said.ends_with("; check the address and whether the server runs"), "{said}");
+    let sentence = format!(
+        "no connection to http://{address}: Connection refused; check the address and whether the server runs"
+    );
+    assert_eq!(said, sentence);
     assert!(!format!("{error:?}").contains("s3cret"));
 }
 
@@ -38,7 +39,7 @@ async fn request_without_a_host_was_not_sent() {
     let error = client().send(post(target, "{}")).await.unwrap_err();
     // The resolver of this network decides how and when the name fails.
     assert_eq!(error.delivery(), Delivery::NotSent);
-    assert!(error.to_string().starts_with("http://no-such-host.invalid c"), "{error}");
+    assert!(error.to_string().contains("http://no-such-host.invalid"), "{error}");
 }
 
 /// Listener with a full queue: it neither accepts nor refuses connections.

@@ -148,8 +148,9 @@ fn silence_hint(not_messages: u64) -> String {
             "check that it is an MCP server, or give it more time with `startup_timeout`".to_owned()
         }
         lines => format!(
-            "its standard output has {lines} lines that are not JSON-RPC: check that its command starts an MCP server, \
-             and that it logs to stderr"
+            "its standard output has text that is not JSON-RPC ({lines} {} so far): check that its command starts an \
+             MCP server, and that it logs to stderr",
+            if lines == 1 { "line" } else { "lines" }
         ),
     }
 }

@@ -281,11 +281,15 @@ impl HttpRecipe {
 
 fn parse(text: &str) -> Result<Url, ServerProblem> {
     let problem = |problem: &str| ServerProblem::Url { problem: problem.to_owned() };
-    let url = Url::parse(text).map_err(|error| problem(&error.to_string()))?;
+    const NO_SCHEME: &str = "it begins neither with http:// nor with https://";
+    let url = Url::parse(text).map_err(|error| match error {
+        url::ParseError::RelativeUrlWithoutBase => problem(NO_SCHEME),
+        error => problem(&error.to_string()),
+    })?;
     match url.scheme() {
         "http" | "https" if url.has_host() => Ok(url),
         "http" | "https" => Err(problem("it names no host")),
-        _ => Err(problem("it begins neither with http:// nor with https://")),
+        _ => Err(problem(NO_SCHEME)),
     }
 }
 

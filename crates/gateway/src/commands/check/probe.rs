@@ -154,9 +154,10 @@ impl Probe<'_> {
         };
         let not_messages = first.counts().invalid_lines;
         if not_messages > 0 {
+            let lines = if not_messages == 1 { "line" } else { "lines" };
             found.warnings.push(format!(
-                "it writes text to its standard output that is not JSON-RPC ({not_messages} lines so far), which some clients \
-                 do not bear: let it log to stderr"
+                "it writes text to its standard output that is not JSON-RPC ({not_messages} {lines} so far), which makes \
+                 some clients fail: let it log to stderr"
             ));
         }
         let names = tools(profile);
@@ -216,10 +217,10 @@ fn describe_open_error(error: &LinkOpenError, before: &str) -> Finding {
         LinkOpenError::Start { error: StartError::NotFound { command }, .. }
             if !command.contains(['/', ' ']) =>
         {
-            finding.remedy(
-                "install its program, or write the whole path of it into \"command\"; npx and uvx are \
-                 looked for on the PATH",
-            )
+            finding.remedy(format!(
+                "in a shell, `which {command}` prints its full path; the PATH of a service or an editor is often shorter \
+                 than that of a shell"
+            ))
         }
         LinkOpenError::Exited { .. } => finding.remedy(
             "start its command by hand to see why it ends; variables of the environment that it needs \

@@ -50,7 +50,12 @@ impl<'a> Connection<'a> {
             "capabilities": {},
             "clientInfo": { "name": "stayput call", "version": env!("CARGO_PKG_VERSION") },
         });
-        let response = connection.post("initialize", hello).await.map_err(|error| match error {
+        let mut response = connection.post("initialize", hello.clone()).await;
+        if matches!(response, Err(RemoteError::NoGateway(_))) && way.wait_for_start().await {
+            connection.next.set(0);
+            response = connection.post("initialize", hello).await;
+        }
+        let response = response.map_err(|error| match error {
             RemoteError::NoPath(known) => RemoteError::Refused(match server {
                 Some(server) => format!("there is no server `{server}`; {known}"),
                 None => known,

@@ -33,6 +33,12 @@ use crate::{
 /// Maximum size of an answer.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
+/// Time that a gateway gets to open its socket, if there is none yet.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Pause between two attempts to open a socket that does not exist yet.
+const START_PAUSE: Duration = Duration::from_millis(20);
+
 /// Address of a gateway.
 pub(crate) enum GatewayAddress {
     /// Unix socket in this data folder.
@@ -45,7 +51,7 @@ pub(crate) enum GatewayAddress {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemoteError {
     #[error(
-        "no gateway runs on the store whose data folder is {}: start it with `stayput serve`, or say where \
+        "no gateway runs on the store whose data folder is {}: start one with `stayput serve`, or say where \
          it is with --config, --store or --url", .0.display()
     )]
     NoGateway(PathBuf),
@@ -86,6 +92,9 @@ impl GatewayResponse {
             return Err(RemoteError::NoPath(known.to_owned()));
         }
         Err(RemoteError::Refused(match text {
+            Some(sentence) if status == StatusCode::UNAUTHORIZED => {
+                format!("{sentence}; on this command line: --token-file FILE")
+            }
             Some(sentence) => sentence.to_owned(),
             None => format!("the gateway answered with HTTP {status}"),
         }))
@@ -150,6 +159,18 @@ impl GatewayAddress {
         // The client is created here, where a runtime exists. The URL was checked above.
         let client = Client::new(&ClientSettings::default())?;
         Ok(Self::Url { client: Box::new(client), base, token })
+    }
+
+    /// Waits for the socket of a gateway that was started a moment ago, such as by `stayput serve &` in the line before.
+    /// Returns whether the gateway accepts connections now.
+    async fn wait_for_start(&self) -> bool {
+        let Self::Socket(data) = self else { return false };
+        let attempts = async {
+            while unix_socket::connect(data).await.is_err() {
+                tokio::time::sleep(START_PAUSE).await;
+            }
+        };
+        tokio::time::timeout(START_TIMEOUT, attempts).await.is_ok()
     }
 
     /// Sends a request and reads the whole answer, within `limit`.

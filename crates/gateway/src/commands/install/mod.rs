@@ -10,7 +10,7 @@ use std::{
 };
 
 use stayput_config::{
-    ConfigError, Environment, FileEdit, ServerChange, unwrap_servers, wrap_servers,
+    Client, ConfigError, Environment, FileEdit, ServerChange, unwrap_servers, wrap_servers,
 };
 
 use self::file::ClientFile;
@@ -28,12 +28,13 @@ struct Plan {
 /// # Errors
 /// If the file cannot be read, parsed or written, or the answer to the question is not yes.
 pub(crate) fn run(args: &Install) -> Result<(), Box<dyn Error>> {
+    let environment = Environment::from_process();
+    let client = args.client.ok_or_else(|| client_is_missing(&environment))?;
     let path = match &args.file {
         Some(file) => file.clone(),
-        None => {
-            let known = args.client.file(&Environment::from_process());
-            known.ok_or("the home folder is not known: set HOME, or name the file with --file")?
-        }
+        None => client
+            .file(&environment)
+            .ok_or("the home folder is not known: set HOME, or name the file with --file")?,
     };
     let file = ClientFile::open(&path)?;
     let program = std::env::current_exe()?;
@@ -52,10 +53,10 @@ pub(crate) fn run(args: &Install) -> Result<(), Box<dyn Error>> {
         return Ok(writeln!(output, "\nNothing was written, because of --dry-run.")?);
     }
     if !args.yes && !confirm(&mut output)? {
-        return Err("nothing was written".into());
+        return Err("nothing was written; answer `y` to write, or use --yes".into());
     }
     file.write(&plan.edit.text, plan.backup.as_deref())?;
-    let name = args.client.name();
+    let name = client.name();
     if args.undo {
         writeln!(output, "\nWritten. Start {name} again, or let it load its servers anew.")?;
         return Ok(());
@@ -63,10 +64,28 @@ pub(crate) fn run(args: &Install) -> Result<(), Box<dyn Error>> {
     writeln!(
         output,
         "\nWritten; the file before is {}.\nStart {name} again, or let it load its servers anew. \
-         `stayput install {name} --undo` takes it back.",
-        file.backup().display()
+         `stayput install {name} --undo` takes it back.\n\
+         Each chat that has a session has a process of its own now. Whether two of them work at once, and what to \
+         add if not, says:\n    stayput check --config {}",
+        file.backup().display(),
+        path.display()
     )?;
     Ok(())
+}
+
+/// Error without a client: lists all clients, and which of them have a file here.
+fn client_is_missing(environment: &Environment) -> String {
+    let names =
+        |clients: Vec<Client>| clients.into_iter().map(Client::name).collect::<Vec<_>>().join(", ");
+    let has_file = |client: &Client| client.file(environment).is_some_and(|file| file.exists());
+    let here = names(Client::ALL.into_iter().filter(has_file).collect());
+    let all = names(Client::ALL.to_vec());
+    let here = if here.is_empty() {
+        "none of them has a file here".to_owned()
+    } else {
+        format!("with a file here: {here}")
+    };
+    format!("name the client, as in `stayput install cursor`: {all}; {here}")
 }
 
 /// Plans to put Stayput in front. The backup is the file without Stayput: as it is, or as it would be after an undo.

@@ -1,0 +1,48 @@
+//! Lines that `stayput serve` logs when it listens: one per server with its state, then how clients reach them.
+
+use std::io::{self, IsTerminal as _};
+
+use super::missing_program;
+use crate::{config::ConfigError, state::AppState};
+
+/// Logs the URLs below `origin`. `broken` are the servers whose entry is invalid.
+pub(super) fn log(app: &AppState, origin: &str, broken: &[(String, ConfigError)]) {
+    tracing::info!(event = "listening", url = origin, "stayput listens on {origin}");
+    let mut usable = Vec::new();
+    for (name, server) in app.servers.iter() {
+        let url = format!("{origin}/mcp/{name}");
+        if let Some(sentence) = missing_program::find(server) {
+            let line = format!("  {name}: {url}, cannot start: {sentence}");
+            tracing::warn!(event = "serving", server = &**name, url, "{line}");
+        } else {
+            tracing::info!(event = "serving", server = &**name, url, "  {name}: {url}");
+            usable.push((&**name, url));
+        }
+    }
+    for (name, error) in broken {
+        tracing::warn!(event = "disabled", server = &**name, "  {name}: disabled: {error}");
+    }
+    let all = ("stayput", format!("{origin}/mcp"));
+    let has_many = app.servers.len() > 1;
+    if has_many {
+        let (sentence, url) = ("all of them at once, tools named SERVER__TOOL", &all.1);
+        tracing::info!(event = "serving", server = "all", url, "  {sentence}: {url}");
+    }
+    let Some(first) = usable.first() else { return };
+    if app.identify.configured.name_sources.path {
+        let url = &first.1;
+        tracing::info!("  your own program: {url}/~NAME, a session for each NAME");
+    }
+    // Only for a person who reads the log as it is written.
+    if io::stderr().is_terminal() {
+        log_client_setup(if has_many { &all } else { first });
+    }
+}
+
+/// Logs how to add a URL to a client.
+fn log_client_setup((name, url): &(&str, String)) {
+    tracing::info!(
+        "  in a client's mcpServers: \"{name}\": {{ \"type\": \"http\", \"url\": \"{url}\" }}"
+    );
+    tracing::info!("  Claude Code: claude mcp add --transport http {name} {url}");
+}
