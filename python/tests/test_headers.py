@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from conftest import count, demo_server
+from pages import DOCS, examples, run
 
 import stayput
 from stayput import sync
@@ -136,3 +139,21 @@ def test_headers_without_await(guarded: Guarded) -> None:
     guarded.valid = {"Bearer x"}
     with sync.Hub.from_config(guarded.config(), headers=lambda _: {"authorization": "Bearer x"}) as hub:
         assert hub.session("chat").call("counter", "count").text == "1"
+
+
+def test_credentials_page_runs(guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/credentials.md: the requests of Ann's session have her token."""
+    page = DOCS / "credentials.md"
+    monkeypatch.chdir(tmp_path)
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"notes": guarded.config()["mcpServers"]["counter"]}}))
+    guarded.valid = {"Bearer s3cr3t-of-ann"}
+    names: dict[str, Any] = {"stayput": stayput, "tokens": {"ann": "s3cr3t-of-ann"}}
+
+    async def main() -> None:
+        for piece in examples(page):
+            await run(page, piece, names)
+        assert (await names["hub"].session("ann").call("notes", "note_list")).text == "1. buy milk"
+        await names["hub"].close()
+
+    asyncio.run(main())
+    assert set(guarded.seen) == guarded.valid

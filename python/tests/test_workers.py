@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from conftest import TEST_TIMEOUT, Kit, count, program
+from pages import DOCS, examples, run
 
 import stayput
 
@@ -138,3 +140,21 @@ def test_worker_without_a_store_warns_once(kit: Kit, tmp_path: Path, method: str
     done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_TIMEOUT)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("its hub has no store") == 1, done.stderr
+
+
+def test_workers_page_runs(kit: Kit, tmp_path: Path) -> None:
+    """docs/workers.md, with a server that repeats its calls as the browser."""
+    page, config = DOCS / "workers.md", tmp_path / "mcp.json"
+    server = str(Path(__file__).parent / "odd_server.py")
+    browser = {"command": sys.executable, "args": [server], "env": {"TOKEN": kit.marker}}
+    config.write_text(json.dumps({"mcpServers": {"browser": browser}}))
+    names = dict[str, Any]()
+
+    async def main(url: str) -> None:
+        for piece in examples(page):
+            await run(page, piece.replace("http://127.0.0.1:7337", url), names)
+        assert await names["handle"]("chat-42") == '{"browser_snapshot": {}}'
+        await names["hub"].close()
+
+    with running([program(), "serve", "--config", str(config), "--listen", "127.0.0.1:0", "--store", "memory:"]) as url:
+        asyncio.run(main(url))

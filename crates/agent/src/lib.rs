@@ -66,6 +66,10 @@
 struct Guide;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/credentials.md")]
+struct Credentials;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 

@@ -259,6 +259,28 @@ async fn shared_memory_file_is_found() {
     assert!(!left.contains("stayput-check"), "what was written for the check is gone: {left}");
 }
 
+fn notes() -> Value {
+    json!({ "command": env!("CARGO_BIN_EXE_stayput"), "args": ["demo-server"] })
+}
+
+/// Compares the output of a check with the example in the documentation: each line begins with the same words. Times
+/// differ.
+fn assert_documented(printed: &str) {
+    let page = include_str!("../../../docs/configuration.md");
+    let example = page.split("```console\n$ stayput check").nth(1).unwrap();
+    let (_, example) = example.split_once('\n').unwrap();
+    let example = example.split("```").next().unwrap();
+    let words = |line: &str| {
+        let line = line.split('…').next().unwrap();
+        let is_text = |word: &&str| word.parse::<u64>().is_err();
+        line.split_whitespace().filter(is_text).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for line in example.lines().map(words).filter(|line| !line.is_empty()) {
+        let is_printed = printed.lines().map(words).any(|it| it.starts_with(&line));
+        assert!(is_printed, "{line:?} is not in\n{printed}");
+    }
+}
+
 /// Without `--no-calls` the check opens browsers. With the recipe each session has one, without it the second is
 /// refused.
 #[tokio::test]
@@ -292,6 +314,8 @@ async fn shared_browser_profile_is_found() {
     let (what, remedy) = said.finding("common");
     assert!(what.contains("second session does not work"), "{what}");
     assert!(remedy.contains("--isolated") && remedy.contains("${session.dir}"), "{remedy}");
+    let printed = Check::of(&json!({ "browser": common, "notes": notes() })).run().await.stdout;
+    assert_documented(&printed);
     let left = processes::with_token(temporary.path().to_str().unwrap());
     assert!(left.is_empty(), "{left:?}");
 }

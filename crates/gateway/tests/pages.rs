@@ -203,3 +203,8 @@ fn every_message_in_troubleshooting_is_printed() {
 fn every_command_for_production_runs() {
     run("docs/production.md");
 }
+
+#[test]
+fn every_command_for_owners_runs() {
+    run("docs/owners.md");
+}

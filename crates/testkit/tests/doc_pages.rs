@@ -1,4 +1,4 @@
-//! Links between the pages of the repository: each leads to a file, and to a heading of it if it names one.
+//! Pages of the repository: each link leads to a file and a heading, and each page with commands has a test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 use std::path::{Path, PathBuf};
@@ -78,6 +78,27 @@ fn every_page_is_in_its_index() {
     }
 }
 
+/// Commands and programs of a page are run by a test, which names the page.
+#[test]
+fn every_page_with_commands_is_run_by_a_test() {
+    let mut tests = String::new();
+    for folder in
+        ["crates/gateway/tests", "crates/agent/src", "crates/server/src", "python/tests", "scripts"]
+    {
+        read_all(&root().join(folder), &mut tests);
+    }
+    for page in pages().iter().filter(|page| page.parent().unwrap().ends_with("docs")) {
+        let text = std::fs::read_to_string(page).unwrap();
+        let mut fences = text.lines().filter_map(|line| line.trim_start().strip_prefix("```"));
+        let is_run = |it: &str| {
+            let kind = it.split([' ', ',']).next().unwrap();
+            ["sh", "console", "python", "js", "rust"].contains(&kind)
+        };
+        let name = page.file_name().unwrap().to_str().unwrap();
+        assert!(!fences.any(is_run) || tests.contains(name), "no test runs {name}");
+    }
+}
+
 /// The tests that the security model names exist.
 #[test]
 fn every_test_of_the_security_model_exists() {
@@ -96,14 +117,15 @@ fn every_test_of_the_security_model_exists() {
     }
 }
 
-/// Appends the text of all Rust files below a folder.
+/// Appends the text of all files below a folder.
 fn read_all(folder: &Path, text: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             read_all(&path, text);
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            text.push_str(&std::fs::read_to_string(&path).unwrap());
+        } else {
+            // Recordings that are no text hold no test.
+            text.push_str(&std::fs::read_to_string(&path).unwrap_or_default());
         }
     }
 }
