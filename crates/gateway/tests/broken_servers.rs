@@ -39,7 +39,7 @@ const SENTENCES: [(&str, &str); 5] = [
     ("bad", "the most similar one is \"command\""),
     ("misplaced", "move it into the \"stayput\" object of the server"),
     ("admin", "rename the server"),
-    ("unseen", "nobody is asked who they are"),
+    ("unseen", "no client has claims"),
 ];
 
 /// Runs the program with a configuration, and returns its output.
@@ -131,6 +131,28 @@ async fn banner_has_one_line_per_server() {
     }
     assert_eq!(lines(&format!("  your own program: {}/mcp/a/~NAME", gateway.url)), 1, "{log}");
     assert_eq!(lines("~NAME"), 1, "{log}");
+}
+
+/// The banner has URLs that a client can use: those of `public_url`, and else of this machine instead of `0.0.0.0`.
+#[test]
+fn banner_has_urls_that_clients_can_use() {
+    let hash = format!("sha256:{}", "0".repeat(64));
+    for (public, beginning) in [
+        (json!(null), "http://127.0.0.1:"),
+        (json!("https://mcp.example.com/"), "https://mcp.example.com/mcp"),
+    ] {
+        let mut settings = json!({ "listen": "0.0.0.0:0", "store": "memory:", "auth": { "tokens": { "ann": hash } } });
+        if public.is_string() {
+            settings["public_url"] = public;
+        }
+        let config = json!({ "mcpServers": { "good": notes() }, "stayput": settings });
+        let log = errors(&run(&["serve", "--stop-with-stdin"], &config));
+        assert!(log.contains(&format!("  good: {beginning}")), "{log}");
+        assert!(
+            log.contains("listens on http://0.0.0.0:") && !log.contains("0.0.0.0/mcp"),
+            "{log}"
+        );
+    }
 }
 
 /// A file without any usable server is refused, with the reason of its first one.

@@ -1,13 +1,22 @@
 //! Lines that `stayput serve` logs when it listens: one per server with its state, then how clients reach them.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
 use super::missing_program;
 use crate::{config::ConfigError, state::AppState};
 
-/// Logs the URLs below `origin`. `broken` are the servers whose entry is invalid.
-pub(super) fn log(app: &AppState, origin: &str, broken: &[(String, ConfigError)]) {
-    tracing::info!(event = "listening", url = origin, "stayput listens on {origin}");
+/// Logs the address, and the URLs of the servers. `broken` are the servers whose entry is invalid.
+pub(super) fn log(
+    app: &AppState,
+    (scheme, address): (&str, SocketAddr),
+    broken: &[(String, ConfigError)],
+) {
+    let listening = format!("{scheme}://{address}");
+    tracing::info!(event = "listening", url = listening, "stayput listens on {listening}");
+    let origin = client_origin(app, scheme, address);
     let mut usable = Vec::new();
     for (name, server) in app.servers.iter() {
         let url = format!("{origin}/mcp/{name}");
@@ -37,6 +46,20 @@ pub(super) fn log(app: &AppState, origin: &str, broken: &[(String, ConfigError)]
     if io::stderr().is_terminal() {
         log_client_setup(if has_many { &all } else { first });
     }
+}
+
+/// Returns the beginning of the URLs for clients: `public_url`, or else the address. The address of all interfaces is none
+/// that a client can connect to, so it is replaced by that of this machine.
+fn client_origin(app: &AppState, scheme: &str, address: SocketAddr) -> String {
+    if let Some(url) = &app.rules.public_url {
+        return url.trim_end_matches('/').to_owned();
+    }
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
 }
 
 /// Logs how to add a URL to a client.

@@ -68,8 +68,8 @@ pub(crate) enum ServeError {
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
     Listen { address: SocketAddr, error: io::Error },
     #[error(
-        "{address} can be reached from other machines, and nobody is asked who they are: configure \
-         `auth`, or listen on 127.0.0.1 or [::1]; if all who can reach it may share everything, say \
+        "{address} can be reached from other machines, and there is no `auth`: configure \
+         it, or listen on 127.0.0.1 or [::1]; if all who can reach it may share everything, say \
          --open-to-all"
     )]
     Exposed { address: SocketAddr },
@@ -188,9 +188,8 @@ impl Gateway {
     /// invalid.
     pub(crate) fn announce(&self, broken: &[(String, ConfigError)]) -> io::Result<()> {
         let Some((listener, _)) = &self.listener else { return Ok(()) };
-        let address = listener.local_addr()?;
         let scheme = if self.app.rules.tls.is_some() { "https" } else { "http" };
-        banner::log(&self.app, &format!("{scheme}://{address}"), broken);
+        banner::log(&self.app, (scheme, listener.local_addr()?), broken);
         Ok(())
     }
 

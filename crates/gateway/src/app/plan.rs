@@ -103,7 +103,7 @@ pub(crate) fn exposed(
 pub(super) fn warn_if_exposed(plan: &Plan, owners: &Authenticator) -> Result<(), ServeError> {
     if let Some(address) = exposed(plan, owners)? {
         tracing::warn!(
-            "{address} can be reached from other machines, and whoever does so is let in: all of them \
+            "{address} can be reached from other machines, and no credentials are asked for: all clients \
              are one owner, and can reach each other's sessions"
         );
     }
