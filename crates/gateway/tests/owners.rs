@@ -200,9 +200,9 @@ fn invalid_auth_is_reported() {
     let config = folder.path().join("stayput.json");
     let hash = token("x").1;
     for (auth, expected) in [
-        (json!({}), "nobody could come in"),
+        (json!({}), "no client could authenticate"),
         (json!({ "tokens": { "ann": "secret" } }), "a hash of a token"),
-        (json!({ "tokens": { "ann": hash, "bob": hash } }), "also somebody else's"),
+        (json!({ "tokens": { "ann": hash, "bob": hash } }), "also that of another name"),
         (json!({ "tokens_file": "none" }), "does not exist"),
         (json!({ "jwt": { "issuer": "https://id.example.com" } }), "\"audience\""),
         (json!({ "jwt": { "issuer": "http://id.example.com", "audience": "x" } }), "https"),

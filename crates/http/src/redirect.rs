@@ -24,7 +24,7 @@ pub(super) fn next(
     };
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let Some(to) = location.and_then(|location| request.url.join(location).ok()) else {
-        return Err(refused(request, "without saying where to; ask whoever runs the server"));
+        return Err(refused(request, "without saying where to; ask the operator of the server"));
     };
     if to.origin() != request.url.origin() {
         let advice = format!(

@@ -74,7 +74,7 @@ pub fn minted(handle: &Handle) -> String {
 pub fn refusal(error: &SessionOpenError, hint: &str) -> String {
     match error {
         SessionOpenError::Unknown => format!(
-            "There is no such session for you: it is over, or never was. Nothing was run. {hint}"
+            "There is no such session for you: it is over, or never existed. Nothing was run. {hint}"
         ),
         SessionOpenError::Ended(_) => format!("Nothing was run: {error}. {hint}"),
         error => format!("Nothing was run: {error}."),

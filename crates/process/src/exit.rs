@@ -39,7 +39,7 @@ impl fmt::Display for ExitStatus {
                 let name = signal_hook::low_level::signal_name(*signal);
                 name.map_or(Ok(()), |name| write!(f, " ({})", name.trim_start_matches("SIG")))
             }
-            Self::Unknown => f.write_str("ended without anybody seeing how"),
+            Self::Unknown => f.write_str("ended with an unknown status"),
         }
     }
 }

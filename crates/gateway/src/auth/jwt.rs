@@ -111,9 +111,7 @@ impl Jwt {
             None => false,
         };
         if !meant {
-            return Err(AuthError::Invalid(
-                "the token is made for somebody else than this gateway",
-            ));
+            return Err(AuthError::Invalid("the token is for another audience than this gateway"));
         }
         let Some(until) = claims.get("exp").and_then(parse_seconds) else {
             return Err(AuthError::Invalid("the token does not say when it ends"));

@@ -48,8 +48,8 @@ pub(super) fn require_auth_for_visibility(member: &Member<'_>) -> ReadResult<()>
     let own = member.value.object().ok();
     let own = own.as_ref().and_then(|entry| entry.get(common::STAYPUT)?.object().ok());
     if let Some(whom) = own.as_ref().and_then(|own| own.get("for")) {
-        let sentence = "nobody is asked who they are, so it would be for nobody; add \"auth\" to \
-                        the \"stayput\" object at the top of the file, or remove \"for\"";
+        let sentence = "there is no \"auth\", so that no client has claims; add it to the \"stayput\" object at the top of the file, or \
+                        remove \"for\"";
         return Err(whom.error(Problem::Other(sentence.to_owned())));
     }
     Ok(())
@@ -80,8 +80,7 @@ pub(super) fn auth(setting: &ConfigValue<'_>, public_url: Option<&str>) -> ReadR
     let (proxy, metrics) = (table.read("proxy", proxy)?, metrics.unwrap_or_default());
     let auth = Auth { tokens: known, jwt, proxy, admin, metrics };
     if auth.is_none() {
-        let sentence =
-            "nobody could come in; add \"tokens\", \"jwt\" or \"proxy\", or remove \"auth\"";
+        let sentence = "no client could authenticate; add \"tokens\", \"jwt\" or \"proxy\", or remove \"auth\"";
         return Err(setting.error(Problem::Other(sentence.to_owned())));
     }
     Ok(auth)
@@ -144,7 +143,7 @@ fn insert(
     let other = |sentence: String| setting.error(Problem::Other(sentence));
     match known.insert(name, hash, bearer) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(other(format!("the token of {name:?} is also somebody else's"))),
+        Ok(false) => Err(other(format!("the token of {name:?} is also that of another name"))),
         Err(error) => Err(other(error.to_string())),
     }
 }
@@ -202,7 +201,7 @@ fn secure(setting: &ConfigValue<'_>, text: &str) -> ReadResult<Target> {
     if url.origin().starts_with("https://") || is_local {
         return Ok(url);
     }
-    Err(wrong("this must be https: what comes over http can be anybody's".to_owned()))
+    Err(wrong("this must be https: answers over http can be forged".to_owned()))
 }
 
 fn proxy(setting: &ConfigValue<'_>) -> ReadResult<Proxy> {

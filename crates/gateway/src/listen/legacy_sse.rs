@@ -83,7 +83,7 @@ pub(super) fn enter(
             match caller(app, (&target, &principal.owner), head) {
                 Some(caller) => BodyKind::LegacyClient(caller).into(),
                 None => {
-                    let sentence = "Session not found: its stream has ended, or never was; open a new one by GET";
+                    let sentence = "Session not found: its stream has ended, or never existed; open a new one by GET";
                     let code = Code::INVALID_REQUEST;
                     reply::refusal(StatusCode::NOT_FOUND, None, code, sentence).into()
                 }

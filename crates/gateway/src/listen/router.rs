@@ -442,7 +442,7 @@ pub(super) async fn named(
         return Err(reply::refusal(status, id, Code::INVALID_REQUEST, sentence));
     }
     let unknown = || {
-        let sentence = "Session not found: it was ended, or never was; begin with `initialize`";
+        let sentence = "Session not found: it was ended, or never existed; begin with `initialize`";
         reply::refusal(StatusCode::NOT_FOUND, id, Code::INVALID_REQUEST, sentence)
     };
     let name = read_connection_name(app, headers).ok_or_else(unknown)?;

@@ -57,7 +57,7 @@ async fn error_shows_no_path_to_a_client() {
     for (server, expected) in [
         ("missing", "`missing` could not be started: its command was not found"),
         ("folder", "`folder` could not be started: its working folder cannot be used"),
-        ("away", "http://127.0.0.1:9 "),
+        ("away", "no connection to http://127.0.0.1:9:"),
         ("breaks", &*format!("the connection to {broken} broke")),
     ] {
         for said in told(&gateway, &ann, server, "x").await {

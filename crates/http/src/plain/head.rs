@@ -72,7 +72,9 @@ pub(super) fn read_last(bytes: &[u8], method: &Method) -> io::Result<(Option<Hea
     while let Some((head, length)) = read(&bytes[used..], method)? {
         used += length;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(invalid_response("it changes to another protocol, which nobody asked for"));
+            return Err(invalid_response(
+                "it changes to another protocol, which was not requested",
+            ));
         }
         if !head.status.is_informational() {
             return Ok((Some(head), used));

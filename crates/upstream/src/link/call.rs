@@ -206,7 +206,7 @@ pub enum CallError {
     },
     /// The caller did not read, and its queue is full.
     #[error(
-        "more than 4 MiB waited for whoever made this call, who did not read; it was cancelled"
+        "more than 4 MiB waited for the client of this call, which did not read; it was cancelled"
     )]
     SlowReader,
     /// The answer exceeds the size limit.

@@ -89,7 +89,7 @@ impl Drop for ServerRequest {
 }
 
 /// Error message for the server when no client can answer.
-pub(super) const NO_CLIENT_CAN_ANSWER: &str = "nobody on this side can answer this request now";
+pub(super) const NO_CLIENT_CAN_ANSWER: &str = "no client can answer this request now";
 
 impl fmt::Debug for ServerRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -35,7 +35,7 @@ pub struct Attachment {
 #[non_exhaustive]
 pub enum AttachmentError {
     /// The content is invalid.
-    #[error("what is kept of the link to the server cannot be read; it will be opened anew")]
+    #[error("the stored data of the link to the server cannot be read; the link is opened again")]
     Unreadable,
     /// The session id cannot be decrypted, for example because the key differs.
     #[error(transparent)]

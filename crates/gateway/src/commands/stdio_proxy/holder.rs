@@ -46,7 +46,7 @@ pub(crate) enum ReachError {
     Data { path: PathBuf, error: io::Error },
     #[error("the process that holds the sessions cannot be started: {0}")]
     Start(String),
-    #[error("whoever holds the sessions in {} does not answer", .0.display())]
+    #[error("the process that holds the sessions in {} does not answer; `stayput stop` ends it", .0.display())]
     Silent(PathBuf),
 }
 

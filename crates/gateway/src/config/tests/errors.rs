@@ -37,7 +37,7 @@ fn server_errors_name_their_place() {
     for (entry, expected) in [
         (
             r#"{"command": "x", "stayput": {"for": {"a": "b"}}}"#,
-            "it.stayput.for: nobody is asked who",
+            "it.stayput.for: there is no \"auth\"",
         ),
         (r#"{"command": "x", "stayput": {"for": {}}}"#, "stayput.for: this must be an object of"),
         (

@@ -35,7 +35,7 @@ pub(crate) const FAMILIES: [Family; 14] = [
         "stayput_losses_total",
         "counter",
         &["server", "reason"],
-        "Losses of state that clients were told of.",
+        "Losses of state that were reported to clients.",
     ),
     family(
         "stayput_requests_refused_total",
