@@ -20,6 +20,11 @@ use tokio::net::TcpListener;
 
 use crate::counter::answer;
 
+/// Path of a counter with a long list of tools.
+pub(crate) const LONG_LIST_PATH: &str = "/long-list";
+/// Bytes of that list.
+pub(crate) const LONG_LIST: usize = 3 << 20;
+
 /// Duration of `wait` over HTTP.
 const WAIT: Duration = Duration::from_secs(1);
 
@@ -69,7 +74,13 @@ async fn route(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infa
             if message.method() == Some("initialize") {
                 reply.headers_mut().insert("mcp-session-id", new_session());
             }
-            match answer(&message, || count(session)) {
+            let is_long_list =
+                head.uri.path() == LONG_LIST_PATH && message.method() == Some("tools/list");
+            let answered = match is_long_list {
+                true => message.id().map(|id| long_list(id.as_str())),
+                false => answer(&message, || count(session)),
+            };
+            match answered {
                 Some(answer) => {
                     let json = http::HeaderValue::from_static("application/json");
                     reply.headers_mut().insert(CONTENT_TYPE, json);
@@ -85,6 +96,19 @@ async fn route(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infa
         _ => *reply.status_mut() = StatusCode::METHOD_NOT_ALLOWED,
     }
     Ok(reply)
+}
+
+/// Returns the answer to `tools/list` with a list of `LONG_LIST` bytes.
+fn long_list(id: &str) -> String {
+    let description = "a sentence of a description ".repeat(35);
+    let tool = |number: usize| {
+        format!(
+            r#"{{"name":"tool{number}","description":"{description}","inputSchema":{{"type":"object"}}}}"#
+        )
+    };
+    let tools: Vec<_> = (0..LONG_LIST / tool(0).len()).map(tool).collect();
+    let tools = tools.join(",");
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{tools}]}}}}"#)
 }
 
 fn new_session() -> http::HeaderValue {

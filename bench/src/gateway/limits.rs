@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     report::{head, line, middle},
-    server::HttpServer,
+    server::{HttpServer, LONG_LIST_PATH},
 };
 
 /// Limits of an owner: requests per second, sessions, calls in flight per session, bytes of a body.
@@ -73,12 +73,14 @@ fn tell(measured: Result<(), String>) {
     }
 }
 
-async fn gateway(url: &str, limits: Value) -> Result<Running, String> {
+/// Starts the gateway with these limits. The header `x-user` names the owner.
+pub(super) async fn gateway(url: &str, limits: Value) -> Result<Running, String> {
     let gateway = std::env::var("STAYPUT_BENCH_GATEWAY")
         .map_err(|_| "STAYPUT_BENCH_GATEWAY does not name it; run `make bench ARGS=limits`")?;
     let auth = json!({ "proxy": { "header": "x-user" } });
+    let long_list = url.replace("/mcp", LONG_LIST_PATH);
     let config = json!({
-        "mcpServers": { "counter": { "url": url } },
+        "mcpServers": { "counter": { "url": url }, "long": { "url": long_list } },
         "stayput": { "limits": limits, "auth": auth },
     });
     Running::start_as(
@@ -90,13 +92,14 @@ async fn gateway(url: &str, limits: Value) -> Result<Running, String> {
     .await
 }
 
-fn of(running: &Running, owner: &str) -> Target {
+/// Returns the target for requests of this owner.
+pub(super) fn target_of(running: &Running, owner: &str) -> Target {
     Target { more: format!("x-user: {owner}\r\n"), ..running.target.clone() }
 }
 
 /// Measures turns without and with a flood, alternately.
 async fn beside(running: &Running) -> io::Result<()> {
-    let bob = of(running, "bob");
+    let bob = target_of(running, "bob");
     let mut client = Client::connect(bob.address).await?;
     let mut session = Session::open(&mut client, &bob).await?;
     paced(&mut client, &mut session).await?;
@@ -104,7 +107,7 @@ async fn beside(running: &Running) -> io::Result<()> {
     let (counts, mut flooded) = (Arc::<Counts>::default(), Duration::ZERO);
     for _ in 0..TURNS {
         let in_quiet = paced(&mut client, &mut session).await?;
-        let (flood, start) = (Flood::begin(&of(running, "ann"), &counts), Instant::now());
+        let (flood, start) = (Flood::begin(&target_of(running, "ann"), &counts), Instant::now());
         let beside = paced(&mut client, &mut session).await?;
         flooded += start.elapsed();
         flood.end();
@@ -129,7 +132,7 @@ async fn beside(running: &Running) -> io::Result<()> {
 }
 
 /// Returns the 99th percentile of sequential calls in microseconds.
-async fn paced(client: &mut Client, session: &mut Session) -> io::Result<f64> {
+pub(super) async fn paced(client: &mut Client, session: &mut Session) -> io::Result<f64> {
     let mut times = Vec::with_capacity(MEASURED);
     let mut next = tokio::time::interval(PAUSE);
     next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -269,7 +272,7 @@ impl Abuse {
 
 /// Measures both kinds of refusals in turn, for a call and for `DELETE`.
 async fn refusals(running: &Running) -> io::Result<()> {
-    let (ann, bob) = (of(running, "ann"), of(running, "bob"));
+    let (ann, bob) = (target_of(running, "ann"), target_of(running, "bob"));
     let mut client = Client::connect(ann.address).await?;
     let session = Session::open(&mut client, &ann).await?;
     let foreign = session.name().unwrap_or_default().to_owned();

@@ -7,6 +7,7 @@
 //! make bench ARGS=gateway-opening     sessions opened per second
 //! make bench ARGS=identify            cost of identifying the session by an argument or a hint
 //! make bench ARGS=limits              effect of one owner over its limits on another
+//! make bench ARGS=gateway-attacks     effect of large bodies and long lists of one owner on another
 //! make bench ARGS=gateway-idle        memory of idle sessions
 //! make bench ARGS=gateway-growth      cost of calls with many sessions
 //! ```
@@ -19,6 +20,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, clippy::panic)]
 #![allow(missing_docs)]
 
+mod attacks;
 mod calls;
 mod client;
 mod contenders;
@@ -68,6 +70,9 @@ fn main() -> ExitCode {
         }
         if words.contains(&"limits") || words.contains(&"gateway") {
             limits::run().await;
+        }
+        if runs("gateway-attacks") {
+            attacks::run().await;
         }
         if runs("gateway-idle") {
             idle::run().await;

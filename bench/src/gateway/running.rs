@@ -111,6 +111,15 @@ impl Running {
         self.processes().into_iter().map(cpu).sum()
     }
 
+    /// Returns the largest resident memory of its first process so far, in bytes.
+    pub(super) fn peak_memory(&self) -> u64 {
+        let Some(child) = &self.child else { return 0 };
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+        kilobytes.unwrap_or(0_u64) << 10
+    }
+
     /// Returns its memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.processes().into_iter().map(memory).sum()

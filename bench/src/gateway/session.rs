@@ -137,7 +137,8 @@ pub(super) fn hello(target: &Target) -> Vec<u8> {
     request(target, None, HELLO)
 }
 
-fn request(target: &Target, session: Option<&str>, body: &str) -> Vec<u8> {
+/// Returns a POST with this body for the session of this name.
+pub(super) fn request(target: &Target, session: Option<&str>, body: &str) -> Vec<u8> {
     let Target { address, path, more } = target;
     let length = body.len();
     let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
