@@ -7,7 +7,10 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -78,8 +81,8 @@ struct LocalSession {
     /// Handle of the only session, to save the lookup.
     handle: LocalSessionHandle,
     last_used: Mutex<Instant>,
-    /// Counts open streams: each one holds a clone.
-    open_streams: Arc<()>,
+    /// Number of open streams.
+    open_streams: Arc<AtomicUsize>,
     in_flight: Arc<InFlight>,
 }
 
@@ -120,12 +123,13 @@ impl LocalSession {
     /// Wraps a stream, so that it counts as open until it is dropped.
     fn track_stream<S>(&self, stream: S) -> OpenStream<S> {
         self.touch();
-        OpenStream { stream, _counted: self.open_streams.clone() }
+        self.open_streams.fetch_add(1, Ordering::AcqRel);
+        OpenStream { stream, open_streams: self.open_streams.clone() }
     }
 
     /// Returns whether the session had no open stream and no call in flight for `idle_timeout`.
     fn is_idle(&self, idle_timeout: Duration) -> bool {
-        if Arc::strong_count(&self.open_streams) > 1 || !self.in_flight.is_empty() {
+        if self.open_streams.load(Ordering::Acquire) > 0 || !self.in_flight.is_empty() {
             self.touch();
         }
         lock(&self.last_used).elapsed() >= idle_timeout
@@ -291,11 +295,17 @@ type BoxedStream = Pin<Box<dyn Stream<Item = ServerSseMessage> + Send + Sync>>;
 /// Event id with which rmcp opens a stream without events.
 const FIRST_EVENT_ID: &str = "0";
 
-/// Stream that counts as open.
+/// Stream that counts as open until it is dropped.
 struct OpenStream<S> {
     stream: S,
-    /// Clone of `LocalSession::open_streams`.
-    _counted: Arc<()>,
+    /// Same counter as `LocalSession::open_streams`.
+    open_streams: Arc<AtomicUsize>,
+}
+
+impl<S> Drop for OpenStream<S> {
+    fn drop(&mut self) {
+        self.open_streams.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl<S: Stream<Item = ServerSseMessage> + Unpin> Stream for OpenStream<S> {

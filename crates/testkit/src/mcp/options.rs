@@ -36,7 +36,7 @@ http and sse:
 
 stdio:
   --silent                   never answer
-  --invalid-lines                  lines that are no JSON, before and between messages
+  --invalid-lines            lines that are no JSON, before and between messages
   --long-line BYTES          one line of that size before the first answer
   --exit-at-once CODE        end at once
   --ignore-eof               do not end when standard input ends
