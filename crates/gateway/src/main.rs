@@ -57,6 +57,10 @@ use crate::{
 };
 use cli::{Cli, Command};
 
+/// Allocator of the program. It returns the memory of large bodies to the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         // Runs before a runtime exists, because the warden has one thread only.
