@@ -188,12 +188,14 @@ impl Record {
     }
 
     /// Turns the record into a tombstone. Attachments are dropped. The generation stays, so that
-    /// the next session with this key reports a loss.
-    pub fn end(&mut self, reason: EndReason, now: Timestamp) {
+    /// the next session with this key reports a loss. A session whose end had begun was closed,
+    /// whoever finishes that.
+    pub fn end(&mut self, mut reason: EndReason, now: Timestamp) {
         if self.expiry == ENDING
             && let Some(expiry) = self.confirmed_expiry.take()
         {
             self.expiry = *expiry;
+            reason = EndReason::Closed;
         }
         self.ended = Some(SessionEnd { at: now, reason });
         self.attachments.clear();

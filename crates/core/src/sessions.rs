@@ -452,7 +452,10 @@ impl Sessions {
     fn report_end(&self, session: &Arc<Session>, reason: EndReason) {
         if let Some(last) = session.take_final_record() {
             tracing::debug!(session = %session.id(), reason = reason.as_str(), "session ended");
-            let ended = last.ended.or(Some(SessionEnd { at: self.clock.now(), reason }));
+            let at = last.ended.map_or_else(|| self.clock.now(), |ended| ended.at);
+            // The reason of this process, also if another one had begun the end: then nothing was
+            // reported there.
+            let ended = Some(SessionEnd { at, reason });
             self.backlog.add_ended(session, Record { ended, ..last });
         }
     }

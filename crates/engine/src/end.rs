@@ -1,6 +1,6 @@
 //! Ends sessions, and deletes their sessions on servers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use stayput_core::{Record, Session, SessionOpenError};
 use stayput_upstream::{
@@ -9,10 +9,14 @@ use stayput_upstream::{
 
 use crate::Engine;
 
+/// Time that a client waits for the end of the links of its session. After that the end goes on in the background.
+pub const END_WAIT: Duration = Duration::from_secs(1);
+
 impl Engine {
     /// Ends a session for good. Its sessions on servers are deleted before the end is stored: if this process is
-    /// killed in between, the record is still there, and the next sweep ends the session and deletes them. `servers`
-    /// finds a server by its name. The caller ends the other links with [`Links::end`](stayput_upstream::Links::end).
+    /// killed in between, the record is still there, and the next sweep ends the session and deletes them. A server that
+    /// does not answer DELETE within [`END_WAIT`] is waited for in the background. `servers` finds a server by its name. The
+    /// caller ends the other links with [`Links::end`](stayput_upstream::Links::end).
     ///
     /// # Errors
     /// An error of the store.
@@ -24,7 +28,17 @@ impl Engine {
         let remote = self.remote_sessions(&session.record(), servers);
         // If another process holds the session or has ended it, its links are not ours to end; `end` says so.
         if !remote.is_empty() && self.sessions.begin_end(session).await.is_ok() {
-            let _ = self.links.end_with(session.id(), remote).await;
+            let mut ending = Box::pin(self.links.end_with(session.id(), remote));
+            if tokio::time::timeout(END_WAIT, &mut ending).await.is_err() {
+                // The store knows already that the session ends.
+                let (sessions, session) = (self.sessions.clone(), session.clone());
+                tokio::runtime::Handle::current().spawn(async move {
+                    let _ = ending.await;
+                    // If this fails, the next sweep ends it.
+                    let _ = sessions.end(&session).await;
+                });
+                return Ok(());
+            }
         }
         self.sessions.end(session).await
     }

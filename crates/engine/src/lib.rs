@@ -61,6 +61,7 @@ use std::{fmt, sync::Arc};
 use stayput_core::Sessions;
 use stayput_upstream::{Links, SealKey};
 
+pub use end::END_WAIT;
 pub use loss::NextState;
 pub use sweep::SweptSession;
 

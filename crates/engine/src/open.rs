@@ -41,7 +41,7 @@ impl Engine {
             Some(Ok(attachment)) if attachment.protocol != ServerProtocol::Modern => {
                 server.isolation(attachment.protocol.era())
             }
-            _ => self.links.isolation_of(server, link_owner).await?,
+            _ => self.links.isolation_of(server, link_owner, &client_info).await?,
         };
         if isolation != Isolation::PerSession {
             // The link belongs to several sessions, so it is stored in none of their records.

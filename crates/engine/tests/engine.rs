@@ -9,9 +9,10 @@ use stayput_core::{
 };
 use stayput_engine::Engine;
 use stayput_process::Processes;
+use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallOptions, ClientInfo, EraChoice, Isolation, LinkOwner, LinkSettings, Links, Options,
-    PooledLink, SealKey, Server, SessionDirs, Stdio,
+    CallOptions, ClientInfo, EraChoice, Http, Isolation, LinkOwner, LinkSettings, Links, Options,
+    PooledLink, SealKey, Server, SessionDirs, Stdio, Timeouts,
 };
 use tokio::runtime::Handle;
 
@@ -143,4 +144,28 @@ async fn sweep_reports_expired_sessions() {
     assert_eq!(reasons, [(id, Some(EndReason::Idle))]);
     assert!(process.engine.sweep().await.is_empty());
     process.close().await;
+}
+
+/// A server that does not answer DELETE does not keep the client that ends its session waiting. The end is stored before
+/// that, so that a process that is killed meanwhile leaves a closed session.
+#[tokio::test]
+async fn end_does_not_wait_for_a_silent_server() {
+    let (store, clock, seal) = setup();
+    let process = Process::start(&store, &clock, &seal).await;
+    let remote = TestServer::http(&["--era", "legacy"]).await;
+    let timeouts = Timeouts { close: Duration::from_secs(3_600), ..Timeouts::default() };
+    let options = Options { era: EraChoice::Legacy, timeouts, ..Options::default() };
+    let server = Server::with("counter", Http::new(remote.url()), options).unwrap();
+    let session = process.open("chat").await;
+    count(&process.link(&session, &server, 0).await).await;
+    let deletes = remote.counted("deletes").await;
+    remote.script(&serde_json::json!([{ "on": "DELETE", "do": "hang" }])).await;
+    let ended = process.engine.end_session(&session, |_| Some(server.clone()));
+    tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap().unwrap();
+    assert_eq!(remote.counted("deletes").await, deletes + 1);
+    let record = process.engine.sessions().load_record(session.id()).await.unwrap().unwrap();
+    assert_eq!(record.deadline(), Some(record.last_used), "the store does not know of the end");
+    let mut record = record;
+    record.end(EndReason::Idle, clock.now());
+    assert_eq!(record.ended.unwrap().reason, EndReason::Closed);
 }

@@ -362,11 +362,11 @@ async fn spare_counts_for_the_owner_that_takes_it() {
     }
     let mut own = Vec::new();
     for mut spare in spares.drain(..2) {
-        spare.assign(&ann).unwrap();
-        spare.assign(&ann).unwrap();
+        spare.assign(Some(&ann)).unwrap();
+        spare.assign(Some(&ann)).unwrap();
         own.push(spare);
     }
-    let error = spares[0].assign(&ann).unwrap_err();
+    let error = spares[0].assign(Some(&ann)).unwrap_err();
     assert_eq!((error.obstacle, spares[0].owner()), (Obstacle::OwnerProcesses(2), None));
     assert_eq!(budget.used(), BudgetUsage { processes: 3, links: 3, waiting: 0 });
     let mut more = admission(&budget, &ann, PROCESS, &idle);

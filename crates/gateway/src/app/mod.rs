@@ -342,5 +342,5 @@ fn socket(plan: &Plan) -> Result<Option<Socket>, ServeError> {
 
 /// Process that holds the sessions, as part of an error message. Empty if it cannot be found out.
 fn holder_name(data: &Path) -> String {
-    unix_socket::holder(data).map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    unix_socket::holder_pid(data).map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }

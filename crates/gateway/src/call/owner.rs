@@ -190,8 +190,12 @@ impl CallOwner {
                 let engine = &self.app.engine;
                 engine.open_link((session.session(), &link_owner), &server, client_info).await
             }
-            OwnerKind::Sessionless(_) => {
-                self.app.links.open(&server, &link_owner, &LinkOpenOptions::default()).await
+            OwnerKind::Sessionless(sessionless) => {
+                let mut options = LinkOpenOptions::default();
+                if sessionless.place.is_alone() {
+                    options.client_info = client_info;
+                }
+                self.app.links.open(&server, &link_owner, &options).await
             }
         };
         link.map_err(|error| self.describe_open_error(&error))

@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use stayput_core::{Owner, SessionId, Timestamp};
-use stayput_upstream::{Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, Profile, Server};
+use stayput_upstream::{
+    ClientInfo, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, Profile, Server,
+};
 use stayput_wire::Era;
 
 use crate::state::AppState;
@@ -30,6 +32,11 @@ impl Sessionless {
     pub(crate) fn link_owner(&self) -> &LinkOwner {
         &self.link_owner
     }
+
+    /// Whether links of this owner serve no other request.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
 }
 
 impl AppState {
@@ -40,27 +47,45 @@ impl AppState {
         server: &Server,
         owner: &Owner,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+        self.profile_for_opener(server, owner, None).await
+    }
+
+    /// Returns the profile as [`AppState::profile`]. If `opener` is expected to open a link soon, a process that was
+    /// started for the profile waits for that link.
+    async fn profile_for_opener(
+        self: &Arc<Self>,
+        server: &Server,
+        owner: &Owner,
+        opener: Option<ClientInfo>,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let common = Sessionless::new(self, owner, false);
         if let Some(known) = self.links.known_profile(server, common.link_owner()).await {
             return Ok(known);
         }
         let sessionless = Sessionless::new(self, owner, server.depends_on_session());
-        self.links.profile(server, sessionless.link_owner()).await
+        match opener {
+            Some(client_info) => {
+                self.links.profile_for_opener(server, sessionless.link_owner(), &client_info).await
+            }
+            None => self.links.profile(server, sessionless.link_owner()).await,
+        }
     }
 
     /// Returns the server as a client of `era` uses it. A server that speaks the era of a modern client is used in
-    /// that era, any other as by all clients.
+    /// that era, any other as by all clients. For `opener` see [`Links::profile_for_opener`].
+    ///
+    /// [`Links::profile_for_opener`]: stayput_upstream::Links::profile_for_opener
     pub(crate) async fn server_for<'s>(
         self: &Arc<Self>,
         server: &'s Server,
         owner: &Owner,
-        era: Era,
+        (era, opener): (Era, Option<ClientInfo>),
     ) -> &'s Server {
         let own = server.for_client(era);
         if own.preferred_era() == server.preferred_era() {
             return server;
         }
-        match self.profile(own, owner).await {
+        match self.profile_for_opener(own, owner, opener).await {
             Ok(profile) => profile.server(server),
             // The next question for its profile says why.
             Err(_) => own,

@@ -63,6 +63,9 @@ impl FromStr for EnvArgument {
         if name.is_empty() || !name.bytes().all(word) || name.as_bytes()[0].is_ascii_digit() {
             return Err("write NAME=VALUE, or the name of a variable that is set");
         }
+        if value.is_none() && std::env::var(name).is_err() {
+            return Err("the variable is not set here, or is no text; set it, or write NAME=VALUE");
+        }
         Ok(Self { name: name.to_owned(), value })
     }
 }
@@ -99,9 +102,13 @@ impl Definition {
             None => None,
         });
         let env: Map<_, _> = env.collect();
-        let entry = json!({ "command": template(command), "args": args, "env": env });
-        let name =
-            given.name.map_or_else(|| server_name::derive(command, given.args), str::to_owned);
+        // Its environment is that of this process: a link for all windows would mix them.
+        let stayput = json!({ "isolation": "per-session" });
+        let command = template(command);
+        let entry = json!({ "command": command, "args": args, "env": env, "stayput": stayput });
+        let name = given
+            .name
+            .map_or_else(|| server_name::derive(given.command, given.args), str::to_owned);
         let text = json!({ "mcpServers": { name: entry } }).to_string();
         Self { text: Some(text), ..definition }
     }
@@ -272,6 +279,9 @@ mod tests {
         let argument: EnvArgument = "KEY=s3cr3t-x".parse().unwrap();
         assert_eq!(format!("{argument:?}"), "EnvArgument(KEY)");
         assert!("".parse::<EnvArgument>().is_err() && "=x".parse::<EnvArgument>().is_err());
+        assert!("PATH".parse::<EnvArgument>().is_ok());
+        let unset = "STAYPUT_TEST_NOT_SET".parse::<EnvArgument>().unwrap_err();
+        assert!(unset.contains("not set"), "{unset}");
     }
 
     #[test]

@@ -9,6 +9,10 @@ use std::{
     time::Duration,
 };
 
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
+
+use rustix::process::{Pid, Signal};
 use stayput_core::{Handle, Key};
 use stayput_upstream::StderrSink;
 use tokio::{
@@ -80,10 +84,61 @@ fn check(stream: &UnixStream) -> io::Result<()> {
 }
 
 /// Process id of the holder of the sessions in this folder, if it accepts connections.
-pub(crate) fn holder(data: &Path) -> Option<i32> {
+pub(crate) fn holder_pid(data: &Path) -> Option<i32> {
     let stream = std::os::unix::net::UnixStream::connect(Address::of(data).ok()?.path).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     Some(peer.pid.as_raw_nonzero().get())
+}
+
+/// Process that holds the sessions in a folder. A signal to it never reaches another process that got its process id
+/// meanwhile.
+#[derive(Debug)]
+pub(crate) struct HolderProcess {
+    pid: Pid,
+    #[cfg(target_os = "linux")]
+    descriptor: OwnedFd,
+}
+
+impl HolderProcess {
+    /// Process id as this process sees it.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Sends SIGTERM to the process.
+    pub(crate) fn terminate(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        rustix::process::pidfd_send_signal(&self.descriptor, Signal::TERM)?;
+        #[cfg(not(target_os = "linux"))]
+        rustix::process::kill_process(self.pid, Signal::TERM)?;
+        Ok(())
+    }
+}
+
+/// Returns the process that accepts connections in this folder, as the kernel names it. `None` if it is not visible
+/// here, because it runs in another pid namespace.
+///
+/// # Errors
+/// If no process does (see [`is_unused`]), or the process belongs to another user.
+pub(crate) async fn holder(data: &Path) -> io::Result<Option<HolderProcess>> {
+    let stream = connect(data).await?;
+    let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else { return Ok(None) };
+    #[cfg(target_os = "linux")]
+    let descriptor = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+    // Its connections end with it: if this one is open, the process has not been replaced.
+    match stream.try_read(&mut [0]) {
+        Ok(0) => Err(io::ErrorKind::ConnectionRefused.into()),
+        _ => Ok(Some(HolderProcess {
+            pid,
+            #[cfg(target_os = "linux")]
+            descriptor,
+        })),
+    }
+}
+
+/// Whether an error of [`connect`] or [`holder`] says that no process accepts connections.
+pub(crate) fn is_unused(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 /// Listening socket. Only the process that holds the sessions binds it, so an existing socket file is left over from

@@ -1,6 +1,7 @@
 //! End of a connection: its default session ends with it, unless something else ever named that session.
 
 use stayput_core::{Handle, Owner, Session, SessionId, SessionOpenError};
+use stayput_engine::END_WAIT;
 
 use crate::{connections::connection::Connection, messages::subscriptions, state::AppState};
 
@@ -26,7 +27,8 @@ impl AppState {
         let preferences = connection.preferences();
         connection.close();
         for session in ended {
-            let _ = self.links.end(session).await;
+            // Goes on in the background after that time.
+            let _ = tokio::time::timeout(END_WAIT, self.links.end(session)).await;
         }
         // Unsubscribes on links that other clients continue to use.
         subscriptions::give_up(self, &connection, &preferences);

@@ -169,7 +169,7 @@ pub(crate) async fn initialize_result(
         return Ok(aggregate::merged_initialize_result(app, place, version).await);
     };
     let server = app.servers.get(&**name).ok_or_else(|| snapshot::gone(name))?;
-    let profile = app.links.profile_for(server, place, client_info).await;
+    let profile = app.links.profile_for_opener(server, place, client_info).await;
     let profile = profile.map_err(|error| app.describe_open_error(&error))?;
     Ok(lists::initialize_result(&profile, version))
 }

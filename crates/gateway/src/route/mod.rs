@@ -10,7 +10,10 @@ pub(crate) mod single;
 use stayput_wire::Era;
 
 use crate::{
-    call::{CallOutcome, modern::validate::validate},
+    call::{
+        CallOutcome,
+        modern::{bridge, validate::validate},
+    },
     config::target::Target,
     identify::RequestContext,
     session_tools,
@@ -32,7 +35,9 @@ pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
     let in_its_era;
     let context = match (context.server, context.era) {
         (Some(server), Era::Modern) => {
-            let server = Box::pin(context.app.server_for(server, context.owner, context.era)).await;
+            let opens = opens_link_soon(asked.method);
+            let client = (context.era, opens.then(|| bridge::client_info(context.message)));
+            let server = Box::pin(context.app.server_for(server, context.owner, client)).await;
             in_its_era = RequestContext { server: Some(server), ..*context };
             &in_its_era
         }
@@ -48,4 +53,13 @@ pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
         Some(server) => single::answer(context, server).await,
         None => Box::pin(aggregate::answer(context)).await,
     }
+}
+
+/// Whether a modern client that sends this request probably uses the server next. `server/discover` is its first request,
+/// as `initialize` is that of a legacy client.
+fn opens_link_soon(method: &str) -> bool {
+    matches!(
+        method,
+        "server/discover" | "tools/call" | "prompts/get" | "resources/read" | "completion/complete"
+    )
 }

@@ -38,7 +38,9 @@ async fn legacy_server_is_discovered_from_its_initialize_result() {
         said["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "stayput-testserver",
         "{said}"
     );
-    assert_eq!(processes::with_token(&mark).len(), 0, "nothing is left running for it");
+    let asked = processes::with_token(&mark);
+    let used = Modern::of(&gateway, "test").named("a").text("pid").await;
+    assert_eq!(asked, [used.parse::<u32>().unwrap()], "another process was started");
 }
 
 /// Cell E: the answers of a modern server pass byte for byte.

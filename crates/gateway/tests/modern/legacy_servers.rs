@@ -36,7 +36,7 @@ async fn each_named_session_has_its_own_state() {
     assert_eq!(processes::with_token(&mark).len(), 2);
 }
 
-/// A call without a session name does not run and starts no process.
+/// A call without a session name does not run. The process that was asked for its tools waits for the session.
 #[tokio::test]
 async fn call_without_a_session_name_does_not_run() {
     let mark = mark("unnamed");
@@ -44,8 +44,10 @@ async fn call_without_a_session_name_does_not_run() {
     let unnamed = Modern::of(&gateway, "test");
     let result = unnamed.call("count", json!({})).await;
     assert_eq!(result["isError"], true, "{result}");
-    assert_eq!(processes::with_token(&mark).len(), 0);
+    let asked = processes::with_token(&mark);
+    assert_eq!(asked.len(), 1);
     assert_eq!(unnamed.named("a").text("count").await, "1");
+    assert_eq!(processes::with_token(&mark), asked);
 }
 
 /// A method without an argument for a handle runs on an ephemeral link.

@@ -130,3 +130,50 @@ async fn serve_takes_over_the_sessions_on_http_servers() {
     crate::kit::kill(gateway.id().unwrap(), "-TERM");
     assert!(gateway.wait().await.unwrap().success());
 }
+
+/// Holder of the sessions that reports the process id of another process. SIGTERM makes it leave a file.
+const IMPOSTOR: &str = r#"
+import json, os, signal, socket, sys
+path, victim, told = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+def ended(*_):
+    open(told, "w").close()
+    os._exit(0)
+signal.signal(signal.SIGTERM, ended)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen()
+open(told + ".ready", "w").close()
+while True:
+    connection, _ = listener.accept()
+    request = connection.recv(65536).decode()
+    if not request:
+        continue
+    status = {"role": "background", "pid": victim, "version": "0", "sessions": {}}
+    answer = status if "/admin/status" in request else {"sessions": [], "spares": [], "next": None}
+    body = json.dumps(answer)
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    connection.sendall((head + body).encode())
+"#;
+
+/// `stop` signals the process at the other end of the socket, whatever number that process says it has.
+#[tokio::test]
+async fn stop_signals_the_process_that_the_kernel_names() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.data()).unwrap();
+    let mut victim = tokio::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let told = home.0.path().join("told");
+    let mut impostor = tokio::process::Command::new("python3")
+        .args(["-c", IMPOSTOR])
+        .arg(home.data().join("socket"))
+        .arg(victim.id().unwrap().to_string())
+        .arg(&told)
+        .spawn()
+        .unwrap();
+    until("holder", || told.with_extension("ready").exists()).await;
+    let stopped = run(&home, &["stop", "--yes"]).await;
+    assert!(stopped.status.success(), "{stopped:?}");
+    until("end of the holder", || told.exists()).await;
+    assert_eq!(victim.try_wait().unwrap(), None, "another process was signalled");
+    victim.kill().await.unwrap();
+    impostor.wait().await.unwrap();
+}

@@ -80,6 +80,58 @@ async fn server_has_the_environment_of_its_window() {
     assert_eq!(files_with(&home, "s3cr3t-of-window"), Vec::<std::path::PathBuf>::new());
 }
 
+/// A server of 2026-07-28 alone, which is shared otherwise, has a process for each window, with the environment of that
+/// window.
+#[tokio::test]
+async fn windows_of_a_modern_server_have_their_own_environment() {
+    let (home, mark) = (Home::new(), mark("stdio-modern-environment"));
+    let server = program("stayput-testserver");
+    for window_name in ["one", "two"] {
+        let mut command = home.command();
+        command.arg("stdio").arg("--").arg(&server);
+        command.args(["stdio", "--era", "modern", "--mark", &mark]).env("TOKEN_OF", window_name);
+        let mut window = Window::start(command);
+        window.greet().await;
+        let answer = window.call("env", json!({ "name": "TOKEN_OF" })).await;
+        assert_eq!(answer["result"]["content"][0]["text"], window_name, "{answer}");
+        // The first window stays open while the second one calls.
+        std::mem::forget(window);
+    }
+    assert_eq!(environments(&mark).len(), 2);
+}
+
+/// Windows of one session with different `--env` have different processes, and the second one is told why it begins with
+/// nothing.
+#[tokio::test]
+async fn windows_with_different_variables_have_different_processes() {
+    let (home, mark) = (Home::new(), mark("stdio-variables"));
+    let mut one = window(&home, &mark, &[], &["--session", "work", "--env", "A=1"]);
+    one.greet().await;
+    assert_eq!(one.count().await, "1");
+    let mut two = window(&home, &mark, &[], &["--session", "work", "--env", "A=2"]);
+    two.greet().await;
+    let told = two.call("count", json!({})).await.to_string();
+    assert!(told.contains("configuration") && !told.contains("restarted"), "{told}");
+    assert_eq!(two.count().await, "1");
+    assert_eq!(one.count().await, "2", "the first process is still there");
+    assert_eq!(environments(&mark).len(), 2);
+    for window in [one, two] {
+        assert!(window.close().await.success());
+    }
+}
+
+/// `--env NAME` of a variable that is not set is an error, and no server is started.
+#[tokio::test]
+async fn unset_variable_is_an_error() {
+    let home = Home::new();
+    let mut command = home.command();
+    command.args(["stdio", "--env", "STAYPUT_TEST_NOT_SET", "--", "true"]);
+    let output = command.stdin(std::process::Stdio::null()).output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("STAYPUT_TEST_NOT_SET") && said.contains("not set"), "{said}");
+}
+
 /// Starts a window in front of a shell script.
 fn script(home: &Home, script: &str, arguments: &[&str]) -> Window {
     let mut command = home.command();

@@ -39,7 +39,7 @@ impl LinkPermit {
     }
 
     /// See [`Permit::assign`].
-    pub(crate) fn assign(&mut self, owner: &Owner) -> Result<(), AtCapacity> {
+    pub(crate) fn assign(&mut self, owner: Option<&Owner>) -> Result<(), AtCapacity> {
         self.permit.assign(owner)
     }
 }

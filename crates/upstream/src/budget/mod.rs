@@ -252,15 +252,15 @@ impl Permit {
         }
     }
 
-    /// Transfers the permit of a spare to `owner`.
+    /// Transfers the permit of a spare to `owner`, or to all owners.
     ///
     /// # Errors
     /// If the owner is at its limit. The permit then stays as it was.
-    pub fn assign(&mut self, owner: &Owner) -> Result<(), AtCapacity> {
-        if self.payer.as_ref() == Some(owner) {
+    pub fn assign(&mut self, owner: Option<&Owner>) -> Result<(), AtCapacity> {
+        if self.payer.as_ref() == owner {
             return Ok(());
         }
-        let (to, leaving) = (Some(owner.clone()), *self.leaving.get_mut());
+        let (to, leaving) = (owner.cloned(), *self.leaving.get_mut());
         let mut ledger = self.budget.lock();
         let assigned = ledger.assign(&self.payer, &to, self.cost, leaving);
         let grants = assigned.map_err(AtCapacity::new)?;
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(budget.0.lock().payers(), 1, "one who gave up is still there");
         permit.leaving();
         let mut spare = budget.admit(None, Cost { process: false }, &Nothing).await.unwrap();
-        spare.assign(&owners[2]).unwrap();
+        spare.assign(Some(&owners[2])).unwrap();
         assert_eq!(budget.0.lock().payers(), 2);
         drop((permit, spare));
         assert_eq!(budget.0.lock().payers(), 0);

@@ -31,6 +31,13 @@ impl ClientCapabilities {
         }
     }
 
+    /// Whether both have a capability in common.
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        (self.roots && other.roots)
+            || (self.sampling && other.sampling)
+            || (self.elicitation && other.elicitation)
+    }
+
     pub(crate) fn includes(self, needed: Self) -> bool {
         needed != Self::default()
             && (self.roots || !needed.roots)

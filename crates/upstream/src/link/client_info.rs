@@ -3,6 +3,8 @@
 use stayput_wire::{Raw, json};
 use std::{fmt, sync::Arc};
 
+use crate::Scope;
+
 /// `clientInfo` and `capabilities` of a client. A clone shares the texts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientInfo {
@@ -39,8 +41,15 @@ impl ClientInfo {
         Self { info: info.into(), capabilities: "{}".into() }
     }
 
-    pub(crate) fn without_capabilities(&self) -> Self {
-        Self { info: self.info.clone(), capabilities: "{}".into() }
+    /// Client info for the handshake of a link of this scope. A link shared by several sessions declares no
+    /// capabilities, because a request of the server could not be assigned to a client.
+    pub(crate) fn on_link_of(&self, scope: &Scope) -> Self {
+        match scope {
+            Scope::Session { .. } => self.clone(),
+            Scope::Owner(_) | Scope::Shared => {
+                Self { info: self.info.clone(), capabilities: "{}".into() }
+            }
+        }
     }
 
     /// Same client info with the capabilities of `other`.

@@ -1,7 +1,7 @@
 //! Inner state of a link, shared by its callers, tasks and transport.
 
 use bytes::Bytes;
-use stayput_wire::Message;
+use stayput_wire::{Era, Message};
 use std::{
     fmt,
     sync::{
@@ -13,16 +13,19 @@ use std::{
 use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use super::{
-    Call, CallError, CallOptions, LinkTransport, Listeners, NegotiatedProtocol, PendingCall,
-    RequestOrigin,
+    Call, CallError, CallOptions, ClientCapabilities, Inbox, LinkTransport, Listeners,
+    NegotiatedProtocol, PendingCall, RequestOrigin,
     pending::Pending,
     prepare::{self, PreparedMessage},
 };
 use crate::{
-    Budget, Delivery, InitializeResult, Loss, LossReason, Server,
+    AtCapacity, Budget, Delivery, InitializeResult, Loss, LossReason, Scope, Server,
     budget::link_permit::LinkPermit,
     link::request_id,
-    util::{flag::Flag, lock::lock},
+    util::{
+        flag::{CompletionGuard, Flag},
+        lock::lock,
+    },
 };
 
 /// Data shared by all links of a pool.
@@ -52,7 +55,11 @@ pub(crate) struct Core {
     pub(super) translated: AtomicBool,
     /// Whether several sessions may use the link. Then a message without a call may concern any of their
     /// clients, and must not reach the others.
-    pub(super) shared: bool,
+    shared: AtomicBool,
+    /// Whether a modern client opened the link to a server that speaks both eras.
+    for_modern_clients: AtomicBool,
+    /// Whether the next call of a client gets the requests that are held.
+    releases_held: AtomicBool,
     pub(crate) listeners: Mutex<Listeners>,
     counts: OnceLock<Box<Counts>>,
     /// Raised when the link has ended.
@@ -88,6 +95,7 @@ impl Core {
         permit: LinkPermit,
         shared: bool,
     ) -> Arc<Self> {
+        let for_modern_clients = AtomicBool::new(server.preferred_era() == Era::Modern);
         Arc::new(Self {
             server,
             transport,
@@ -102,7 +110,9 @@ impl Core {
             initialize_result: OnceLock::new(),
             fresh: AtomicBool::new(true),
             translated: AtomicBool::new(false),
-            shared,
+            shared: AtomicBool::new(shared),
+            for_modern_clients,
+            releases_held: AtomicBool::new(false),
             permit: Mutex::new(Some(permit)),
         })
     }
@@ -134,8 +144,62 @@ impl Core {
         self.counts.get().map(|counts| &**counts)
     }
 
-    /// Marks the permit as that of an opened link.
+    /// Whether several sessions may use the link.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Whether a modern client opened the link, provided that its server speaks both eras.
+    pub(super) fn is_for_modern_clients(&self) -> bool {
+        self.for_modern_clients.load(Ordering::Relaxed)
+    }
+
+    /// Assigns a link that was opened to probe the server to the scope that uses it from now on. Fails if the owner of
+    /// that scope is at its limit.
+    pub(crate) fn assign(
+        &self,
+        server: &Server,
+        scope: &Scope,
+        completion: CompletionGuard,
+    ) -> Result<(), AtCapacity> {
+        if let Some(permit) = &mut *lock(&self.permit) {
+            permit.assign(scope.owner())?;
+            permit.follow(completion);
+        }
+        self.shared.store(scope.session().is_none(), Ordering::Relaxed);
+        let for_modern_clients = server.preferred_era() == Era::Modern;
+        self.for_modern_clients.store(for_modern_clients, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Holds requests of the server for the client that it is told of, until that client calls or listens. A server may
+    /// ask as soon as the handshake is done.
+    pub(crate) fn hold_requests(&self, capabilities: ClientCapabilities) {
+        if !self.is_shared() && capabilities != ClientCapabilities::default() {
+            lock(&self.listeners).begin_to_hold(capabilities);
+        }
+    }
+
+    /// Passes the held requests on to a call or listener of a client with these capabilities.
+    pub(super) fn hand_over_held(&self, inbox: &Inbox, capabilities: ClientCapabilities) {
+        if !self.releases_held.load(Ordering::Relaxed) {
+            return;
+        }
+        let requests = {
+            let mut listeners = lock(&self.listeners);
+            let requests = listeners.take_held(capabilities);
+            self.releases_held.store(listeners.is_holding(), Ordering::Relaxed);
+            requests
+        };
+        for request in requests {
+            // If the inbox is full, the request is dropped, which refuses it.
+            let _ = inbox.ask(request);
+        }
+    }
+
+    /// Marks the permit as that of an opened link, which clients use from now on.
     pub(crate) fn settled(&self) {
+        self.releases_held.store(lock(&self.listeners).is_holding(), Ordering::Relaxed);
         if let Some(permit) = &mut *lock(&self.permit) {
             permit.settle();
         }
@@ -242,6 +306,7 @@ impl Core {
     ) -> Result<Call, CallError> {
         let earlier = lock(&self.pending).add(pending_call.clone())?;
         let call = Call::new(self.clone(), pending_call);
+        self.hand_over_held(&call.pending_call.inbox, call.pending_call.capabilities);
         self.transport.request(self, &call.pending_call, prepared);
         if earlier {
             self.transport.rearm();
@@ -273,14 +338,18 @@ impl Core {
 
     /// Cancels a call for its caller.
     pub(crate) fn cancel(self: &Arc<Self>, number: u64) {
-        if let Some(pending_call) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
+        if let Some(pending_call) =
+            self.withdraw(|pending| pending.give_up(number, self.is_shared()))
+        {
             let _ = self.stop(&pending_call, "the caller does not need the answer any more");
         }
     }
 
     /// Ends a call with an error and cancels it at the server.
     pub(crate) fn give_up(self: &Arc<Self>, number: u64, error: CallError) {
-        if let Some(pending_call) = self.withdraw(|pending| pending.give_up(number, self.shared)) {
+        if let Some(pending_call) =
+            self.withdraw(|pending| pending.give_up(number, self.is_shared()))
+        {
             let reason = error.to_string();
             pending_call.inbox.end(Err(error));
             let _ = self.stop(&pending_call, &reason);
@@ -289,7 +358,7 @@ impl Core {
 
     /// Ends a call with an error without a message to the server.
     pub(crate) fn fail(&self, number: u64, error: CallError) {
-        let may_run = self.shared && error.delivery().may_have_run();
+        let may_run = self.is_shared() && error.delivery().may_have_run();
         if let Some(pending_call) = self.withdraw(|pending| pending.give_up(number, may_run)) {
             pending_call.inbox.end(Err(error));
         }
@@ -308,7 +377,9 @@ impl Core {
 
     /// Ends the calls whose timeout expired.
     pub(crate) fn expire(self: &Arc<Self>) {
-        for pending_call in self.withdraw(|pending| pending.expire(Instant::now(), self.shared)) {
+        for pending_call in
+            self.withdraw(|pending| pending.expire(Instant::now(), self.is_shared()))
+        {
             let unsent = self.stop(&pending_call, "it took too long");
             let limit = pending_call.limit;
             let error = if unsent { not_read_error(limit) } else { CallError::TimedOut { limit } };
@@ -374,7 +445,11 @@ impl Core {
     }
 
     fn end_listeners(&self, loss: &Arc<Loss>) {
-        let listeners = lock(&self.listeners).drain();
+        let (listeners, held) = {
+            let mut listeners = lock(&self.listeners);
+            (listeners.drain(), listeners.drop_held())
+        };
+        drop(held);
         for inbox in listeners {
             inbox.end(Err(CallError::Lost { loss: loss.clone(), delivery: Delivery::NotSent }));
         }

@@ -26,7 +26,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-use crate::{InitializeResult, Loss, LossReason};
+use stayput_process::MemoryMeter;
+
+use crate::{
+    AtCapacity, InitializeResult, Loss, LossReason, Scope, Server, util::flag::CompletionGuard,
+};
 
 /// Line before the stderr of a child, in the detail of a loss that begins with the end of its output.
 pub(crate) const CLOSED_OUTPUT: &str = "it closed its output\n";
@@ -261,7 +265,7 @@ impl Link {
     /// Whether a modern client opened this link to a server that speaks both eras.
     #[must_use]
     pub fn is_for_modern_clients(&self) -> bool {
-        self.era() == Era::Modern && self.core.server.preferred_era() == Era::Modern
+        self.era() == Era::Modern && self.core.is_for_modern_clients()
     }
 
     /// Notes that a client of the other era uses the link. Returns `true` once.
@@ -278,6 +282,16 @@ impl Link {
 
     pub(crate) fn is_process(&self) -> bool {
         self.core.server.is_process()
+    }
+
+    /// See [`Core::assign`].
+    pub(crate) fn assign(
+        &self,
+        server: &Server,
+        scope: &Scope,
+        completion: CompletionGuard,
+    ) -> Result<(), AtCapacity> {
+        self.core.assign(server, scope, completion)
     }
 
     /// See [`Core::settled`].
@@ -301,6 +315,11 @@ impl Link {
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.core.transport.memory()
+    }
+
+    /// Meter of the same memory, which does not keep the link alive.
+    pub(crate) fn memory_meter(&self) -> Option<MemoryMeter> {
+        self.core.transport.memory_meter()
     }
 
     /// Whether the link has released everything.

@@ -129,7 +129,7 @@ impl Core {
             (Some(id), MessageSource::Call(own)) => id.number().filter(|number| *number == own),
             // Error for a message that the server could not read. It is assigned to the only call in flight, but not on a
             // shared link, where another client may have sent that message.
-            (None, MessageSource::Link) if self.shared => None,
+            (None, MessageSource::Link) if self.is_shared() => None,
             (None, MessageSource::Link) => lock(&self.pending).only(),
             (None, MessageSource::Call(own)) => Some(own),
         };
@@ -173,10 +173,10 @@ impl Core {
                 // List changes concern all clients. Listeners know which client subscribed to a resource.
                 let for_all = changed || method == "notifications/resources/updated";
                 match via {
-                    MessageSource::Link if for_all || !self.shared => {
+                    MessageSource::Link if for_all || !self.is_shared() => {
                         self.tell_listeners(message, MessagePriority::Full);
                     }
-                    MessageSource::Call(_) if for_all && self.shared => {
+                    MessageSource::Call(_) if for_all && self.is_shared() => {
                         self.deliver(message, via, MessagePriority::Full);
                         self.tell_listeners(message, MessagePriority::Full);
                     }
@@ -199,7 +199,7 @@ impl Core {
             let mut pending = lock(&self.pending);
             let number = match via {
                 MessageSource::Call(number) => Some(number),
-                MessageSource::Link if !self.shared => pending.only(),
+                MessageSource::Link if !self.is_shared() => pending.only(),
                 // With one stream per call, messages on the stream of the link belong to no call.
                 MessageSource::Link if self.transport.is_read_by_callers() => None,
                 MessageSource::Link => pending.only_possible_call(),
@@ -208,7 +208,7 @@ impl Core {
         };
         match pending_call {
             Some(pending_call) => self.notify(&pending_call, worth, copy(message.text())),
-            None if self.shared => self.count_unanswerable(),
+            None if self.is_shared() => self.count_unanswerable(),
             None => self.tell_listeners(message, worth),
         }
     }
@@ -284,7 +284,7 @@ impl Core {
         }
         let (number, recipient) = {
             let mut pending = lock(&self.pending);
-            let (call, recipient) = match self.shared {
+            let (call, recipient) = match self.is_shared() {
                 true => shared_recipient(&mut pending, method, via),
                 false => self.recipient(&pending, ClientCapabilities::needed(method), via),
             };
@@ -303,7 +303,17 @@ impl Core {
             core: Arc::downgrade(self),
             answered: false,
         };
-        if recipient.inbox().ask(asked) == Err(Overflow)
+        let asked = match &recipient {
+            RequestRecipient::Call(pending_call) => pending_call.inbox.ask(asked),
+            RequestRecipient::Listener(inbox) => inbox.ask(asked),
+            RequestRecipient::FirstClient => {
+                // Dropped after the lock is released: that refuses the request.
+                let refused = lock(&self.listeners).hold(asked);
+                drop(refused);
+                Ok(())
+            }
+        };
+        if asked == Err(Overflow)
             && let Some(number) = number
         {
             self.give_up(number, CallError::SlowReader);
@@ -323,6 +333,9 @@ impl Core {
             MessageSource::Link => match pending.only_call_that_can_answer(needed) {
                 Some(number) => Some(number),
                 None if listener().is_some() => None,
+                None if lock(&self.listeners).holds(needed) => {
+                    return (None, Some(RequestRecipient::FirstClient));
+                }
                 None => pending.only(),
             },
         };
@@ -366,15 +379,8 @@ fn shared_recipient(
 enum RequestRecipient {
     Call(Arc<PendingCall>),
     Listener(Arc<Inbox>),
-}
-
-impl RequestRecipient {
-    fn inbox(&self) -> &Inbox {
-        match self {
-            Self::Call(pending_call) => &pending_call.inbox,
-            Self::Listener(inbox) => inbox,
-        }
-    }
+    /// First call or listener of the client that the server was told of.
+    FirstClient,
 }
 
 fn unreadable() -> CallError {

@@ -72,6 +72,9 @@ pub(crate) async fn initialize(
         return Err(HandshakeError::OtherEra(LinkOpenError::Version { server, offered }));
     }
     let initialize_result = InitializeResult::new(version.clone(), result);
+    if core.server.is_process() {
+        core.hold_requests(client_info.capabilities());
+    }
     let _ = core.protocol.set(NegotiatedProtocol::new(version, client_info));
     let done = notification("notifications/initialized", None);
     core.transport
@@ -125,7 +128,17 @@ pub(crate) async fn discover_or_initialize(
                 }
                 Err(error) => first = Some(Err(error)),
             },
-            result = &mut initialized => return result,
+            result = &mut initialized => {
+                // A modern server refuses `initialize`, maybe before it answers the request that came first.
+                if matches!(result, Err(HandshakeError::OtherEra(_)))
+                    && first.is_none()
+                    && let Ok(discovered) = discovered.await
+                {
+                    let _ = core.protocol.set(modern);
+                    return Ok(discovered);
+                }
+                return result;
+            }
         }
     }
 }

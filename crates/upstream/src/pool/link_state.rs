@@ -42,7 +42,8 @@ impl Links {
     pub async fn end_part(&self, session: SessionId, branch: u64) -> UnremovedPaths {
         let part = |scope: &crate::Scope| matches!(scope, crate::Scope::Session { session: of, branch: it, .. } if *of == session && *it == branch);
         let entries = self.0.table.remove_where(|key| part(key.scope()));
-        let ended = leaving(&entries, LossReason::Ended);
+        let mut ended = leaving(&entries, LossReason::Ended);
+        ended.extend(self.0.probed.end(LossReason::Ended, part));
         let folders = self.0.opener.folders.clone();
         let ending = self.0.opener.runtime.spawn(async move {
             all_gone(&ended).await;

@@ -6,6 +6,7 @@ mod link_state;
 mod open;
 mod pool_entry;
 mod pooled_link;
+pub(crate) mod probed_links;
 pub(crate) mod profiles;
 mod resume_info;
 mod retire;
@@ -34,6 +35,7 @@ use crate::{
     open::opener::{OpenRequest, Opener},
     pool::{
         pool_entry::{EndingLink, PoolEntry},
+        probed_links::{ProbedLink, ProbedLinks},
         profiles::{ProfileRequest, Profiles},
     },
     util::flag::{CompletionGuard, Flag},
@@ -86,6 +88,7 @@ struct Inner {
     profiles: Profiles,
     table: Table,
     spares: Spares,
+    probed: ProbedLinks,
     /// Set once the task that measures the memory of children runs.
     measured: AtomicBool,
     closed: Arc<Flag>,
@@ -153,6 +156,7 @@ impl Links {
             profiles: Profiles::default(),
             table: Table::default(),
             spares: Spares::default(),
+            probed: ProbedLinks::default(),
             measured: AtomicBool::new(false),
             closed: Arc::default(),
         }));
@@ -178,7 +182,7 @@ impl Links {
         link_owner: &LinkOwner,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, link_owner);
-        let asker = ProfileRequest { links: self, server, scope: &scope };
+        let asker = ProfileRequest { links: self, server, scope: &scope, opener: None };
         self.while_live(server, link_owner, self.0.profiles.get(asker)).await
     }
 
@@ -194,12 +198,38 @@ impl Links {
         client_info: &ClientInfo,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, link_owner);
-        let asker = ProfileRequest { links: self, server, scope: &scope };
+        let asker = ProfileRequest { links: self, server, scope: &scope, opener: None };
         self.while_live(server, link_owner, self.0.profiles.get_for(asker, client_info)).await
     }
 
+    /// Returns the profile of a server as [`Links::profile_for`], for a client that is expected to open a link soon. A
+    /// process that was started to learn the profile waits for that link, at most 30 seconds.
+    ///
+    /// # Errors
+    /// If the server cannot be probed.
+    pub async fn profile_for_opener(
+        &self,
+        server: &Server,
+        link_owner: &LinkOwner,
+        client_info: &ClientInfo,
+    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+        let scope = open::probe_scope(server, link_owner);
+        let asker =
+            ProfileRequest { links: self, server, scope: &scope, opener: Some(client_info) };
+        self.while_live(server, link_owner, self.0.profiles.get_for(asker, client_info)).await
+    }
+
+    /// Keeps a link that was opened to probe a server, see [`ProbedLinks`].
+    pub(crate) fn keep_probed(&self, probed: ProbedLink) -> u64 {
+        self.0.probed.keep(self, probed)
+    }
+
+    pub(crate) fn end_probed(&self, number: u64) {
+        self.0.probed.remove(number);
+    }
+
     /// Returns the isolation of links to a server, by its profile. A profile that was learned for one client is used
-    /// for all.
+    /// for all. `client_info` is that of the client that opens a link next.
     ///
     /// # Errors
     /// If no profile is known and the server cannot be probed.
@@ -207,18 +237,13 @@ impl Links {
         &self,
         server: &Server,
         link_owner: &LinkOwner,
+        client_info: &ClientInfo,
     ) -> Result<Isolation, Arc<LinkOpenError>> {
-        Ok(self.spoken(server, link_owner).await?.isolation(server))
-    }
-
-    async fn spoken(
-        &self,
-        server: &Server,
-        link_owner: &LinkOwner,
-    ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let scope = open::probe_scope(server, link_owner);
-        let asker = ProfileRequest { links: self, server, scope: &scope };
-        self.while_live(server, link_owner, self.0.profiles.spoken(asker)).await
+        let asker =
+            ProfileRequest { links: self, server, scope: &scope, opener: Some(client_info) };
+        let profile = self.while_live(server, link_owner, self.0.profiles.spoken(asker)).await?;
+        Ok(profile.isolation(server))
     }
 
     /// Runs `learning` until the session ends. A probe for an ended session would leave a directory behind.
@@ -326,6 +351,7 @@ impl Links {
         // Start the end of all links first, then wait for all of them.
         let mut ended = leaving(&entries, LossReason::Ended);
         ended.extend(self.0.profiles.end(session).into_iter().map(EndingLink::Opening));
+        ended.extend(self.end_probed_of(session, LossReason::Ended));
         ended.extend(earlier.map(EndingLink::Opening));
         let inner = self.0.clone();
         let ending = self.0.opener.runtime.spawn(async move {
@@ -347,6 +373,7 @@ impl Links {
         let (completion, gone) = CompletionGuard::new();
         let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
         let mut ended = leaving(&entries, LossReason::Released);
+        ended.extend(self.end_probed_of(session, LossReason::Released));
         ended.extend(earlier.map(EndingLink::Opening));
         let inner = self.0.clone();
         let releasing = self.0.opener.runtime.spawn(async move {
@@ -357,6 +384,10 @@ impl Links {
         async move {
             let _ = releasing.await;
         }
+    }
+
+    fn end_probed_of(&self, session: SessionId, reason: LossReason) -> Vec<EndingLink> {
+        self.0.probed.end(reason, |scope| scope.session() == Some(session))
     }
 
     /// Deletes a server-side session that has no link.
@@ -407,10 +438,13 @@ impl Links {
         status.collect()
     }
 
-    /// Lists the spare processes that are ready.
+    /// Lists the processes that no session uses yet: spares, and those that were started to probe a server and wait for
+    /// its first session.
     #[must_use]
     pub fn spares(&self) -> Vec<SpareReport> {
-        self.0.spares.report()
+        let mut all = self.0.spares.report();
+        all.extend(self.0.probed.report());
+        all
     }
 
     /// Current use of the budget.
@@ -428,6 +462,7 @@ impl Links {
         let links = ended.iter().filter(|leaving| leaving.is_link()).count();
         ended.extend(self.0.profiles.close().into_iter().map(EndingLink::Opening));
         ended.push(EndingLink::Opening(self.0.spares.close()));
+        ended.extend(self.0.probed.close());
         let processes = self.0.opener.processes.clone();
         let closing = self.0.opener.runtime.spawn(async move {
             let _ = tokio::time::timeout(limit, all_gone(&ended)).await;
@@ -485,7 +520,9 @@ async fn all_gone(all: &[EndingLink]) {
 
 impl Recycle for Links {
     fn recycle(&self, wanted: RecycleFilter<'_>) -> bool {
-        self.0.spares.give_up_one(wanted) || self.0.table.recycle(wanted)
+        self.0.spares.give_up_one(wanted)
+            || self.0.probed.give_up_one(wanted)
+            || self.0.table.recycle(wanted)
     }
 }
 

@@ -9,8 +9,8 @@ use tracing::Instrument as _;
 
 use super::{LinkOpenOptions, Links, PooledLink};
 use crate::{
-    Attachment, ClientInfo, Cost, Delivery, EraChoice, Expansion, Identity, Isolation, Link,
-    LinkKey, LinkOpenError, LinkOwner, Loss, LossReason, Profile, Scope, Server, ServerProtocol,
+    Attachment, Cost, Delivery, EraChoice, Expansion, Identity, Isolation, Link, LinkKey,
+    LinkOpenError, LinkOwner, Loss, LossReason, Profile, Scope, Server, ServerProtocol,
     budget::link_permit::LinkPermit,
     open::{
         opener::{LinkResource, OpenRequest},
@@ -19,6 +19,7 @@ use crate::{
     pool::{
         pool_entry::{EntryStep, PoolEntry},
         pooled_link::PinGuard,
+        probed_links::WantedLink,
         profiles::ProfileRequest,
     },
     server::link_key::{LinkKeyRef, ScopeRef},
@@ -151,7 +152,7 @@ impl Links {
                 return Ok(isolation);
             }
         }
-        self.isolation_of(server, link_owner).await
+        self.isolation_of(server, link_owner, &options.client_info).await
     }
 
     /// Returns the pool entry of a link. If its session is ending, waits for that end first.
@@ -226,7 +227,7 @@ impl OpenAttempt {
         let expansion = opener.expansion(&self.server, scope, Some(&self.completion)).await?;
         let identity = self.server.identity(&expansion);
         let beginning = self.beginning(identity).await?;
-        let client_info = self.client_info(scope);
+        let client_info = self.options.client_info.on_link_of(scope);
         let plan = OpenRequest { server: &self.server, scope, client_info: &client_info };
         let (link, protocol) = match &beginning.resume {
             Some(kept) => (opener.resume(plan, self.permit().await?, kept).await?, kept.protocol),
@@ -254,13 +255,26 @@ impl OpenAttempt {
             return Ok(LinkStart { generation: self.options.generation, loss: None, resume: None });
         };
         // A child process ended with the process that held it, whether or not its configuration is the same now. It
-        // also differs when that process had other session directories.
-        let reason = if kept.identity == identity || kept.is_process {
+        // also differs when that process had other session directories. It did not end if this process has it: then
+        // another client of the session has another configuration of the server.
+        let is_of_earlier = kept.is_process && !self.has_other_configuration();
+        let reason = if kept.identity == identity || is_of_earlier {
             LossReason::Released
         } else {
             LossReason::Reconfigured
         };
         Ok(next_start(kept, Some(Arc::new(Loss::new(reason, ""))), identity))
+    }
+
+    /// Whether this process has links of the same session to a server of this name with another configuration.
+    fn has_other_configuration(&self) -> bool {
+        let own = &self.entry.key;
+        let is_other = |key: &LinkKey| {
+            key.server() == own.server()
+                && key.scope() == own.scope()
+                && key.configuration() != own.configuration()
+        };
+        !self.links.0.table.all_where(is_other).is_empty()
     }
 
     /// Opens a link without a session to resume, with the transport and era of the server.
@@ -279,8 +293,14 @@ impl OpenAttempt {
                 opened => return Ok(opened?),
             }
         }
-        let asker = ProfileRequest { links: &self.links, server: &self.server, scope: plan.scope };
-        let profile = self.links.0.profiles.spoken(asker).await?;
+        let (links, server, scope) = (&self.links, &self.server, plan.scope);
+        let asker = ProfileRequest { links, server, scope, opener: Some(plan.client_info) };
+        let profile = links.0.profiles.spoken(asker).await?;
+        let era = profile.era();
+        let wanted = WantedLink { server, scope, era, client_info: plan.client_info };
+        if let Some(link) = links.0.probed.take(wanted, &self.completion) {
+            return Ok((link, profile.protocol()));
+        }
         Ok(self.open_as(plan, &profile, spare).await?)
     }
 
@@ -354,15 +374,6 @@ impl OpenAttempt {
         let budget = &self.links.0.opener.budget;
         let permit = budget.admit(scope.owner(), cost, &self.links).await?;
         Ok(LinkPermit::new(permit, self.completion.clone()))
-    }
-
-    /// Returns the client info for the handshake. A link shared by several sessions declares no capabilities,
-    /// because a request of the server could not be assigned to a client.
-    fn client_info(&self, scope: &Scope) -> ClientInfo {
-        match scope {
-            Scope::Session { .. } => self.options.client_info.clone(),
-            Scope::Owner(_) | Scope::Shared => self.options.client_info.without_capabilities(),
-        }
     }
 }
 

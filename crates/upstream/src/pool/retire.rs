@@ -34,7 +34,8 @@ impl Links {
         let keep = |key: &LinkKey| server.is_some_and(|server| is_of(key, server));
         let entries = self.0.table.remove_where(|key| key.server() == name && !keep(key));
         let (completion, gone) = CompletionGuard::new();
-        let ended = leaving(&entries, LossReason::Reconfigured);
+        let mut ended = leaving(&entries, LossReason::Reconfigured);
+        ended.extend(self.0.probed.end_all(name, server.map(Server::configuration)));
         if let Some(server) = server {
             let all = entries.iter().map(|entry| (entry, gone.clone()));
             self.0.table.succeed(all, server, &self.0.opener.budget);
@@ -59,6 +60,8 @@ impl Links {
         let entries = traced.collect();
         if !same {
             self.0.spares.drop_all(old.name(), new.map(Server::configuration));
+            // Processes end in the background: no session has seen their state.
+            drop(self.0.probed.end_all(old.name(), new.map(Server::configuration)));
         }
         Retirement { links: self.clone(), entries, old: (!same).then(|| old.clone()) }
     }

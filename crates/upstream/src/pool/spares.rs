@@ -95,7 +95,7 @@ pub struct SpareReport {
     pub pid: Option<u32>,
     /// Time since its start.
     pub age: Duration,
-    meter: Option<MemoryMeter>,
+    pub(super) meter: Option<MemoryMeter>,
 }
 
 impl SpareReport {
@@ -137,7 +137,7 @@ impl SpareSet {
         let spare = self.ready.last_mut()?;
         if let Some((owner, permit)) = scope.owner().zip(spare.started.permit_mut()) {
             // At the owner's own limit, the link has to wait for a permit.
-            permit.assign(owner).ok()?;
+            permit.assign(Some(owner)).ok()?;
         }
         self.ready.pop().map(|spare| spare.started)
     }

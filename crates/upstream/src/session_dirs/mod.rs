@@ -203,7 +203,7 @@ impl SessionDirs {
     ///
     /// The directories are listed when this function is called; later ones are left alone. A session must be
     /// live before its first directory is created. Directories of sessions that another process holds are
-    /// removed too, unless `is_live` returns true for them.
+    /// removed too, unless `is_live` returns true for them. Those of spares that another process has stay.
     pub fn sweep<L, F>(&self, is_live: L) -> impl Future<Output = UnremovedPaths> + Send + use<L, F>
     where
         L: Fn(SessionId) -> F + Send,
@@ -227,7 +227,7 @@ impl SessionDirs {
                     Err(problem) => kept.add(path, problem),
                 }
             }
-            spares.retain(|spare| session_of(spare).is_some());
+            spares.retain(|spare| session_of(spare).is_some() && !Self::is_in_use(spare));
             let (put, unmoved) = folders.all_to_trash(spares.into_iter());
             aside.extend(put);
             kept = kept.join(unmoved);

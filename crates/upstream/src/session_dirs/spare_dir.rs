@@ -1,13 +1,14 @@
 //! Directory of a spare process, which becomes that of a session.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
 use stayput_core::{SessionId, Timestamp};
 
-use super::{SPARES, SessionDirError, SessionDirs, folder_name, remove};
+use super::{SPARES, SessionDirError, SessionDirs, folder_name, remove, tree};
 use crate::server::link_key::Scope;
 
 /// Private directory of a process that was started before its session is known: `spares/ID/SERVER`. On drop it is
@@ -23,14 +24,34 @@ pub(crate) struct SpareDir {
     server: String,
     path: PathBuf,
     is_adopted: bool,
+    /// Lock of the directory, which tells sweeps of other processes that it is in use.
+    _lock: File,
 }
 
 impl SessionDirs {
     /// Creates the directory of a spare process of `server`. Blocks on disk access.
     pub(crate) fn spare_dir(&self, server: &str) -> Result<SpareDir, SessionDirError> {
-        let id = SessionId::generate(Timestamp::from_millis(0)).to_string();
-        let path = self.make(&[SPARES, &id, &folder_name(server)])?;
-        Ok(SpareDir { dirs: self.clone(), id, server: server.to_owned(), path, is_adopted: false })
+        loop {
+            let id = SessionId::generate(Timestamp::from_millis(0)).to_string();
+            let path = self.make(&[SPARES, &id, &folder_name(server)])?;
+            let parent = self.0.root.join(SPARES).join(&id);
+            let failed = |problem| tree::failed(&parent, problem);
+            let lock = File::open(&parent).map_err(failed)?;
+            let locked = lock.try_lock().map_err(io::Error::from);
+            // A sweep of another process may have removed it before it was locked.
+            if !path.is_dir() {
+                continue;
+            }
+            locked.map_err(failed)?;
+            let (dirs, server) = (self.clone(), server.to_owned());
+            return Ok(SpareDir { dirs, id, server, path, is_adopted: false, _lock: lock });
+        }
+    }
+
+    /// Whether a live process has this directory of a spare.
+    pub(super) fn is_in_use(spare: &Path) -> bool {
+        let lock = File::open(spare).map(|dir| dir.try_lock());
+        matches!(lock, Ok(Err(fs::TryLockError::WouldBlock)))
     }
 
     /// Whether the session of `scope` has nothing in its directory for `server`, so that it can adopt another

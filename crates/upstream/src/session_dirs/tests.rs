@@ -187,3 +187,20 @@ async fn expansion_creates_only_directories_that_the_server_uses() {
     drop(clone);
     assert!(!root.exists(), "temporary folders go with the last who has them");
 }
+
+/// A sweep removes directories of spares that no process has, and no others: several processes may have one root.
+#[tokio::test]
+async fn sweep_keeps_spares_of_other_processes() {
+    let (_parent, folders) = folders();
+    let other = SessionDirs::new(folders.root()).unwrap();
+    let spare = folders.spare_dir("notes").unwrap();
+    let (left, _) = session(0);
+    let left = folders.make(&[SPARES, &left.to_string(), "notes"]).unwrap();
+    assert!(other.sweep(|_| ready(false)).await.is_empty());
+    assert!(spare.path().is_dir(), "a live process has lost its directory");
+    assert!(!left.exists(), "a directory of a dead process is left");
+    let (_, scope) = session(0);
+    let path = spare.path().to_owned();
+    spare.adopt(&scope).unwrap();
+    assert_eq!(other.session_dir(&scope, "notes").unwrap(), path);
+}

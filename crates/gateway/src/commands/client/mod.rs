@@ -230,10 +230,10 @@ async fn over_socket(
     headers: Headers<'_>,
     body: Bytes,
 ) -> Result<GatewayResponse, RemoteError> {
-    use std::io::ErrorKind::{ConnectionRefused, NotFound};
-    let stream = unix_socket::connect(data).await.map_err(|error| match error.kind() {
-        NotFound | ConnectionRefused => RemoteError::NoGateway(data.to_owned()),
-        _ => RemoteError::Socket { data: data.to_owned(), error },
+    let stream = unix_socket::connect(data).await;
+    let stream = stream.map_err(|error| match unix_socket::is_unused(&error) {
+        true => RemoteError::NoGateway(data.to_owned()),
+        false => RemoteError::Socket { data: data.to_owned(), error },
     })?;
     let broken = |error: hyper::Error| RemoteError::Broken(error.to_string());
     let (mut sender, connection) =

@@ -8,7 +8,6 @@ use std::{
 };
 
 use http::Method;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -17,7 +16,9 @@ use super::{
     sessions::{all, ask, text},
     status::role,
 };
-use crate::{app::instance_lock, cli::Filter, cli::StopArgs, commands::terminal::span};
+use crate::{
+    app::instance_lock, cli::Filter, cli::StopArgs, commands::terminal::span, listen::unix_socket,
+};
 
 /// Time in which the process has to end: its calls in flight and its children get some of it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -150,8 +151,18 @@ fn confirmed() -> Result<bool, RemoteError> {
 /// leaves its sessions on HTTP servers open.
 pub(crate) async fn end(data: &Path, held: &HeldSessions) -> Result<(), RemoteError> {
     let failed = |error: io::Error| RemoteError::Socket { data: data.to_owned(), error };
-    let Some(pid) = held.pid().and_then(Pid::from_raw) else { return Ok(()) };
-    kill_process(pid, Signal::TERM).map_err(|error| failed(error.into()))?;
+    let holder = match unix_socket::holder(data).await {
+        Ok(holder) => holder,
+        Err(error) if unix_socket::is_unused(&error) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    let Some(process) = holder else {
+        return Err(RemoteError::Wrong(format!(
+            "the process that holds the sessions runs in another container, where it is process {}: stop it there",
+            text(&held.process["pid"])
+        )));
+    };
+    process.terminate().map_err(failed)?;
     let lock = instance_lock::lockable(&data.join(instance_lock::FILE)).map_err(failed)?;
     let until = Instant::now() + STOP_TIMEOUT;
     loop {
@@ -163,7 +174,7 @@ pub(crate) async fn end(data: &Path, held: &HeldSessions) -> Result<(), RemoteEr
             Err(fs::TryLockError::WouldBlock) => {
                 return Err(RemoteError::Wrong(format!(
                     "process {} was told to end, and still runs after {} s",
-                    pid.as_raw_nonzero(),
+                    process.pid(),
                     STOP_TIMEOUT.as_secs()
                 )));
             }

@@ -145,7 +145,7 @@ async fn pass(
         Some(Ok(message)) => message,
         Some(Err(error)) => return ReplyText::new(error.answer()).into(),
     };
-    let server = context.app.server_for(server, context.owner, context.era).await;
+    let server = context.app.server_for(server, context.owner, (context.era, None)).await;
     let context = RequestContext { server: Some(server), message, ..*context };
     single::pass(&context, server).await
 }

@@ -149,7 +149,7 @@ impl<'a> Route<'a> {
     /// Returns whether the server has the name now, though its earlier list did not have it.
     async fn has_now(&self, server: &Server, list: &'static List, inner: &str) -> bool {
         let context = self.context;
-        let server = context.app.server_for(server, context.owner, context.era).await;
+        let server = context.app.server_for(server, context.owner, (context.era, None)).await;
         let current = context.app.current(server, context.owner, list.method);
         let Ok(profile) = current.await else { return false };
         let present = AvailableServer { name: server.name().to_owned(), profile };

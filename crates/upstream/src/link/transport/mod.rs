@@ -7,6 +7,7 @@ pub(crate) mod streamable;
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use stayput_process::MemoryMeter;
 
 use super::{Core, PendingCall, prepare::PreparedMessage};
 use crate::{
@@ -127,6 +128,13 @@ impl LinkTransport {
     }
 
     /// Memory of a child, in bytes.
+    pub(crate) fn memory_meter(&self) -> Option<MemoryMeter> {
+        match self {
+            Self::Stdio(stdio) => Some(stdio.memory_meter()),
+            Self::Streamable(_) | Self::Sse(_) => None,
+        }
+    }
+
     pub(crate) fn memory(&self) -> Option<u64> {
         match self {
             Self::Stdio(stdio) => stdio.memory(),

@@ -23,6 +23,7 @@ use crate::{
         handshake::{self, HandshakeAttempt, HandshakeError},
         opener::{OpenRequest, Opener},
     },
+    pool::probed_links::ProbedLink,
     util::{
         flag::{CompletionGuard, Flag},
         lock::lock,
@@ -70,6 +71,8 @@ pub(crate) struct ProfileRequest<'a> {
     pub(crate) links: &'a Links,
     pub(crate) server: &'a Server,
     pub(crate) scope: &'a Scope,
+    /// Client that is expected to open a link soon. The process of a probe is told of it and waits for its session.
+    pub(crate) opener: Option<&'a ClientInfo>,
 }
 
 impl Profiles {
@@ -162,9 +165,10 @@ impl Profiles {
         asker: ProfileRequest<'_>,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
         let identity = asker.identity().await?;
-        match self.any(identity) {
-            Some(known) => Ok(known),
-            None => self.learned(asker, identity, ClientInfo::default()).await,
+        match (self.any(identity), asker.opener) {
+            (Some(known), _) => Ok(known),
+            (None, Some(client_info)) => self.get_for(asker, client_info).await,
+            (None, None) => self.learned(asker, identity, ClientInfo::default()).await,
         }
     }
 
@@ -188,7 +192,9 @@ impl Profiles {
         identity: Identity,
         client_info: ClientInfo,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
-        let ProfileRequest { links, server, scope } = asker;
+        let ProfileRequest { links, server, scope, opener: keep_for } = asker;
+        // The link of an opener is one of its client, whose capabilities count on a link of one session only.
+        let client_info = keep_for.map_or(client_info, |it| it.on_link_of(scope));
         let opener = links.opener();
         let entry = self.entry(identity);
         let plain = asker.plain_identity().await?.map(|plain| self.entry(plain));
@@ -220,6 +226,10 @@ impl Profiles {
                         server: server.clone(),
                         scope: scope.clone(),
                         client_info: client_info.clone(),
+                        // A server with spares has one for the session.
+                        is_kept: keep_for.is_some()
+                            && server.is_process()
+                            && server.options().warm.count == 0,
                         completion,
                     };
                     let task = opener.runtime.spawn(lesson.run());
@@ -346,12 +356,17 @@ struct LearnTask {
     server: Server,
     scope: Scope,
     client_info: ClientInfo,
+    /// Whether the process is kept for the session that follows.
+    is_kept: bool,
     completion: CompletionGuard,
 }
 
 impl LearnTask {
     async fn run(self) {
-        let learned = self.learn().await;
+        let (learned, link) = match self.learn().await {
+            Ok((profile, link)) => (Ok(profile), link),
+            Err(error) => (Err(error), None),
+        };
         // A server of one era has one profile for all clients.
         if let (Ok(profile), Some(plain)) = (&learned, &self.plain)
             && !profile.is_dual()
@@ -359,10 +374,20 @@ impl LearnTask {
         {
             plain.set(Arc::new(profile.clone()));
         }
-        self.entry.done(self.attempt, learned);
+        // Before the waiters are woken, because one of them takes it.
+        let kept = link.map(|link| {
+            let (server, scope) = (self.server.clone(), self.scope.clone());
+            let client_info = self.client_info.clone();
+            self.links.keep_probed(ProbedLink { link, server, scope, client_info })
+        });
+        let is_current = self.entry.done(self.attempt, learned);
+        if let Some(number) = kept.filter(|_| !is_current) {
+            // The session has ended meanwhile.
+            self.links.end_probed(number);
+        }
     }
 
-    async fn learn(&self) -> Result<Profile, LinkOpenError> {
+    async fn learn(&self) -> Result<(Profile, Option<Link>), LinkOpenError> {
         let server = &self.server;
         let plan = OpenRequest { server, scope: &self.scope, client_info: &self.client_info };
         let mut first = None;
@@ -390,8 +415,8 @@ impl LearnTask {
         Err(first.unwrap_or_else(|| ended(server)))
     }
 
-    /// Learns the profile on a temporary link, and ends the link.
-    async fn profile(&self, link: Link, attempt: HandshakeAttempt) -> Profile {
+    /// Learns the profile on a temporary link. Returns the link if it is kept for a session, and ends it otherwise.
+    async fn profile(&self, link: Link, attempt: HandshakeAttempt) -> (Profile, Option<Link>) {
         let protocol = match (attempt, link.era()) {
             (HandshakeAttempt::Only(protocol), _) => protocol,
             (HandshakeAttempt::ModernOrLegacy, Era::Legacy) => ServerProtocol::Legacy,
@@ -399,19 +424,22 @@ impl LearnTask {
         };
         let mut profile = Profile::new(protocol, link.initialize_result().clone());
         profile.learn_lists(&link).await;
-        end(&link).await;
-        if protocol == ServerProtocol::Modern && self.plain.is_some() {
-            profile.set_dual(self.is_dual(&profile).await);
+        let versions = handshake::versions(profile.initialize_result().result());
+        let says_dual = versions.iter().any(|version| version.era() == Era::Legacy);
+        let is_asked = protocol == ServerProtocol::Modern && self.plain.is_some() && !says_dual;
+        // Another process in the same session directory could be in its way.
+        let is_kept = self.is_kept && !(is_asked && self.server.depends_on_session());
+        if !is_kept {
+            end(&link).await;
         }
-        profile
+        if protocol == ServerProtocol::Modern && self.plain.is_some() {
+            profile.set_dual(says_dual || self.accepts_initialize().await);
+        }
+        (profile, is_kept.then_some(link))
     }
 
-    /// Whether a modern server also speaks the legacy era: it says so, or it accepts `initialize`.
-    async fn is_dual(&self, modern: &Profile) -> bool {
-        let versions = handshake::versions(modern.initialize_result().result());
-        if versions.iter().any(|version| version.era() == Era::Legacy) {
-            return true;
-        }
+    /// Whether a modern server accepts `initialize`, too.
+    async fn accepts_initialize(&self) -> bool {
         let (server, scope) = (&self.server, &self.scope);
         let plan = OpenRequest { server, scope, client_info: &self.client_info };
         let Ok(permit) = self.permit().await else { return true };

@@ -134,12 +134,12 @@ impl ProfileEntry {
         }
     }
 
-    /// Stores the result of an attempt.
-    pub(super) fn done(&self, attempt: u64, learned: Result<Profile, LinkOpenError>) {
+    /// Stores the result of an attempt. Returns `false` if the attempt was stopped meanwhile.
+    pub(super) fn done(&self, attempt: u64, learned: Result<Profile, LinkOpenError>) -> bool {
         {
             let mut state = lock(&self.state);
             if state.attempt != attempt || state.learning.take().is_none() {
-                return;
+                return false;
             }
             match learned {
                 Ok(profile) => {
@@ -157,6 +157,7 @@ impl ProfileEntry {
             }
         }
         self.changed.notify_waiters();
+        true
     }
 
     /// Aborts the attempt if its scope matches. Returns what to wait for.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_process::{Child, StderrTail};
+use stayput_process::{Child, MemoryMeter, StderrTail};
 use tokio::sync::Notify;
 
 use crate::{
@@ -112,6 +112,10 @@ impl Stdio {
 
     fn is_shut(&self) -> bool {
         self.begin_close.get().is_some()
+    }
+
+    pub(crate) fn memory_meter(&self) -> MemoryMeter {
+        self.child.memory_meter()
     }
 
     pub(crate) fn memory(&self) -> Option<u64> {
