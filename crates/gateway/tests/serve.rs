@@ -90,6 +90,26 @@ async fn delete_is_finished_after_a_restart() {
     assert_eq!(server.counted("deletes").await, deletes + 3, "none is sent twice");
 }
 
+/// The id of a session on a server is not sent to the server that took its place in the configuration.
+#[tokio::test]
+async fn session_is_not_deleted_on_another_server() {
+    let servers = [
+        TestServer::http(&["--era", "legacy"]).await,
+        TestServer::http(&["--era", "legacy"]).await,
+    ];
+    let mut gateway = Gateway::start(json!({ "test": { "url": servers[0].url() } })).await;
+    let client = gateway.client("test").await;
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    let deletes = servers[0].counted("deletes").await;
+    assert!(gateway.stop().success());
+    gateway.edit(servers[0].url(), servers[1].url());
+    gateway.restart().await;
+    assert_eq!(client.delete(&gateway).await, 200);
+    assert!(gateway.stop().success());
+    assert_eq!(servers[1].counted("deletes").await, 0, "it got the id of another server");
+    assert_eq!(servers[0].counted("deletes").await, deletes);
+}
+
 /// R019, invariant 4: fifty concurrent first calls start one process.
 #[tokio::test]
 async fn fifty_first_calls_start_one_process() {

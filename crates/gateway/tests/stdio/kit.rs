@@ -11,7 +11,7 @@ use stayput_testkit::{processes, program};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
     time::timeout,
 };
 
@@ -101,9 +101,21 @@ impl Window {
     pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
-        let (log, stderr) = (Arc::new(Mutex::new(String::new())), child.stderr.take().unwrap());
+        let stderr = child.stderr.take().unwrap();
+        Self::of(child, Some(stderr))
+    }
+
+    /// Starts a window whose stderr is not read.
+    pub(crate) fn start_unread(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::of(command.kill_on_drop(true).spawn().unwrap(), None)
+    }
+
+    fn of(mut child: Child, stderr: Option<ChildStderr>) -> Self {
+        let log = Arc::new(Mutex::new(String::new()));
         let (kept, mut capture) = (log.clone(), crate::support::capture());
         let logging = tokio::runtime::Handle::current().spawn(async move {
+            let Some(stderr) = stderr else { return };
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 if let Some(capture) = &mut capture {

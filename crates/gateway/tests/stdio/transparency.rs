@@ -120,6 +120,60 @@ async fn windows_with_different_variables_have_different_processes() {
     }
 }
 
+/// Two servers that a host starts with one command and two tokens are two processes, also in one conversation.
+#[tokio::test]
+async fn servers_with_one_command_have_their_own_tokens() {
+    let (home, mark) = (Home::new(), mark("stdio-tokens"));
+    let mut windows = Vec::new();
+    for name in ["one", "two"] {
+        let server = format!("--server={name}");
+        let mut window = window(&home, &mark, &[("SOME_TOKEN", name)], &[&server]);
+        window.greet().await;
+        let params = json!({ "name": "env", "arguments": { "name": "SOME_TOKEN" },
+            "_meta": { "vscode.conversationId": "chat" } });
+        let answer = window.ask("tools/call", params).await;
+        assert_eq!(answer["result"]["content"][0]["text"], name, "{answer}");
+        windows.push(window);
+    }
+    assert_eq!(environments(&mark).len(), 2);
+    for window in windows {
+        assert!(window.close().await.success());
+    }
+}
+
+/// Server that never stops writing to its stderr.
+const FLOODING: &str = r#"
+import json, os, sys, threading
+def flood():
+    while True:
+        os.write(2, b"x" * 4095 + b"\n")
+threading.Thread(target=flood, daemon=True).start()
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "flooding", "version": "1"}}
+    elif message.get("method") == "tools/list":
+        result = {"tools": [{"name": "hello", "inputSchema": {"type": "object"}}]}
+    else:
+        result = {"content": [{"type": "text", "text": "hello"}]}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"#;
+
+/// Answers come although the server floods its stderr and the editor does not read it.
+#[tokio::test]
+async fn flood_of_stderr_does_not_delay_answers() {
+    let home = Home::new();
+    let mut command = home.command();
+    command.args(["stdio", "--", "python3", "-c", FLOODING]);
+    let mut window = Window::start_unread(command);
+    window.greet().await;
+    for _ in 0..3 {
+        assert_eq!(window.text("hello", json!({})).await, "hello");
+    }
+}
+
 /// `--env NAME` of a variable that is not set is an error, and no server is started.
 #[tokio::test]
 async fn unset_variable_is_an_error() {

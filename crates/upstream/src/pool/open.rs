@@ -394,7 +394,7 @@ fn next_start(last: Attachment, loss: Option<Arc<Loss>>, identity: Identity) -> 
 /// Returns the isolation if the configuration determines it.
 fn chosen(server: &Server) -> Option<Isolation> {
     match (server.options().isolation, server.options().era) {
-        (Some(isolation), _) => Some(isolation),
+        (Some(_), _) => Some(server.isolation(Era::Legacy)),
         (None, EraChoice::Legacy) => Some(server.isolation(Era::Legacy)),
         (None, EraChoice::Modern) => Some(server.isolation(Era::Modern)),
         (None, EraChoice::Auto) => None,

@@ -13,14 +13,14 @@ use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    CallError, Delivery, EraChoice, HeaderProvider, HeaderRequest, Http, LinkOpenError,
-    ProviderError,
+    CallError, Delivery, EraChoice, HeaderProvider, HeaderRequest, Http, Isolation, LinkOpenError,
+    Options, ProviderError,
 };
 
 use crate::support::{
     call, close, links, open, place,
     remote::{count, error, once, over, status},
-    server, try_call, try_open,
+    server, server_with, try_call, try_open,
 };
 
 const SECRET: &str = "tok-4f1d9a7c55";
@@ -186,5 +186,47 @@ async fn no_error_shows_a_secret() {
     shown += &format!("{error} {error:?}");
     assert!(!shown.contains(SECRET) && !shown.contains(&session), "{shown}");
     assert!(shown.contains("you sent"), "{shown}");
+    close(&links).await;
+}
+
+/// Provider whose headers name the session.
+#[derive(Debug)]
+struct SessionHeaders;
+
+#[async_trait]
+impl HeaderProvider for SessionHeaders {
+    fn identity(&self) -> Cow<'_, str> {
+        "sessions".into()
+    }
+
+    fn varies_by_session(&self) -> bool {
+        true
+    }
+
+    async fn headers(
+        &self,
+        ask: &HeaderRequest<'_>,
+    ) -> Result<Vec<(HeaderName, HeaderValue)>, ProviderError> {
+        let session = ask.scope.session().map_or("none".to_owned(), |it| it.to_string());
+        Ok(vec![(http::header::AUTHORIZATION, HeaderValue::try_from(session).unwrap())])
+    }
+}
+
+/// Headers that differ between sessions are never on a request of another session, also if the server is configured as
+/// shared: then each session has a link of its own.
+#[tokio::test]
+async fn headers_of_a_session_are_not_shared() {
+    let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+    for era in [EraChoice::Auto, EraChoice::Legacy] {
+        let isolation = Some(Isolation::Shared);
+        let transport = Http::new(http.url()).provider(Arc::new(SessionHeaders));
+        let server = server_with(transport, Options { era, isolation, ..Options::default() });
+        for _ in 0..2 {
+            let ann = place();
+            let link = open(&links, &server, &ann).await;
+            let seen = call(&link, "header", AUTHORIZATION).await;
+            assert_eq!(seen, ann.session.to_string(), "{era:?}");
+        }
+    }
     close(&links).await;
 }

@@ -1,11 +1,14 @@
 //! Modern era over HTTP, where every request is complete.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use stayput_core::Generation;
 use stayput_testkit::mcp::TestServer;
 use stayput_upstream::{
-    Answer, CallOptions, EraChoice, Http, Isolation, Link, Options, Profile, Server,
+    Answer, CallOptions, EraChoice, Http, Isolation, Link, Options, Profile, Server, Timeouts,
 };
+use stayput_wire::Era;
 
 use crate::support::{
     LONG, call, close, links, open, place,
@@ -206,5 +209,37 @@ async fn listener_is_a_call_that_may_be_silent() {
     drop(listener);
     until_counted(&http, "cancels", 1).await;
     assert_eq!(http.counted("subscriptions/listen").await, 1);
+    close(&links).await;
+}
+
+/// Server for modern clients with an hour for each answer to the handshake.
+fn patient_at(url: &str) -> Server {
+    let hour = Duration::from_secs(3_600);
+    let timeouts = Timeouts { probe: hour, open: hour, ..Timeouts::default() };
+    server_with(Http::new(url), Options { timeouts, ..Options::default() })
+}
+
+/// A URL that does not answer `server/discover` is asked in the legacy era beside that, without a timeout. No session is
+/// left there.
+#[tokio::test]
+async fn silent_url_is_asked_in_both_eras() {
+    let (links, http) = (links(), TestServer::http(&["--era", "legacy"]).await);
+    http.script(&json!([{ "on": "server/discover", "do": "hang" }])).await;
+    let server = patient_at(http.url());
+    let learning = links.profile(server.for_client(Era::Modern), &place()).await;
+    assert_eq!(learning.unwrap().era(), Era::Legacy);
+    until_counted(&http, "sessions", 0).await;
+    close(&links).await;
+}
+
+/// A slow URL of both eras counts as modern for modern clients, and no session is left there.
+#[tokio::test]
+async fn slow_dual_url_is_modern() {
+    let (links, http) = (links(), TestServer::http(&[]).await);
+    http.script(&json!([{ "on": "server/discover", "do": { "delay": 1_500 } }])).await;
+    let server = patient_at(http.url());
+    let learning = links.profile(server.for_client(Era::Modern), &place()).await;
+    assert_eq!(learning.unwrap().era(), Era::Modern);
+    until_counted(&http, "sessions", 0).await;
     close(&links).await;
 }

@@ -1,6 +1,7 @@
 //! Cache of server profiles. Each is learned once.
 
 mod profile_entry;
+mod url_probe;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,7 +15,10 @@ use std::{
 use stayput_core::{Owner, SessionId};
 use stayput_wire::Era;
 
-use self::profile_entry::{ProfileEntry, ProfileStep};
+use self::{
+    profile_entry::{ProfileEntry, ProfileStep},
+    url_probe::{LEGACY, MODERN, UrlProbe},
+};
 use crate::{
     ClientInfo, Cost, EraChoice, Identity, Isolation, Link, LinkOpenError, Links, LossReason,
     Profile, Scope, Server, ServerProtocol,
@@ -395,17 +399,26 @@ impl LearnTask {
         while let Some(attempt) = attempts.pop_front() {
             let permit = self.permit().await?;
             let timeouts = server.options().timeouts;
-            // The last way to try gets the longer timeout, for servers that start slowly.
-            let modern = HandshakeAttempt::Only(ServerProtocol::Modern);
-            let other = attempt == modern && !attempts.is_empty();
-            let limit = if other { timeouts.probe } else { timeouts.open };
-            match self.opener.discover(plan, attempt, permit, limit).await {
+            let probe = if attempt == MODERN && attempts.front() == Some(&LEGACY) {
+                self.probe_url(plan, permit).await
+            } else {
+                // The last way to try gets the longer timeout, for servers that start slowly.
+                let other = attempt == MODERN && !attempts.is_empty();
+                let limit = if other { timeouts.probe } else { timeouts.open };
+                let result = self.opener.discover(plan, attempt, permit, limit).await;
+                UrlProbe { attempt, result, is_legacy_tried: false }
+            };
+            let UrlProbe { attempt, result, is_legacy_tried } = probe;
+            if is_legacy_tried {
+                attempts.retain(|other| *other != LEGACY);
+            }
+            match result {
                 Ok(link) => return Ok(self.profile(link, attempt).await),
                 // The first refusal is the most informative one.
                 Err(HandshakeError::OtherEra(error)) => {
                     first.get_or_insert(error);
                 }
-                Err(HandshakeError::Confused(_)) => attempts = VecDeque::from([modern]),
+                Err(HandshakeError::Confused(_)) => attempts = VecDeque::from([MODERN]),
                 // Some legacy servers exit at a method that they do not know.
                 Err(HandshakeError::Failed(LinkOpenError::Exited { .. }))
                     if attempt == HandshakeAttempt::ModernOrLegacy => {}
