@@ -186,7 +186,7 @@ async fn modern_server_has_no_session_to_lose() {
     }
     assert_eq!(count(&link).await, 1);
     drop(link);
-    links.close_idle(std::time::Duration::ZERO);
+    links.close_idle(Duration::ZERO);
     let again = open(&links, &server, &ann).await;
     assert_eq!((again.generation(), again.loss()), (Generation::default(), None));
     close(&links).await;
@@ -198,12 +198,12 @@ async fn listener_is_a_call_that_may_be_silent() {
     let http = TestServer::http(&["--era", "modern"]).await;
     let (era, isolation) = (EraChoice::Modern, Some(Isolation::PerSession));
     let mut options = Options { era, isolation, ..Options::default() };
-    options.timeouts.idle = std::time::Duration::from_millis(100);
+    options.timeouts.idle = Duration::from_millis(100);
     let (links, server) = (links(), server_with(Http::new(http.url()), options));
     let link = open(&links, &server, &place()).await;
     let mut listener = listen(&link).await;
     hear(&mut listener, "notifications/subscriptions/acknowledged").await;
-    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
     call(&link, "notify", "{}").await;
     hear(&mut listener, "notifications/tools/list_changed").await;
     drop(listener);
