@@ -129,3 +129,16 @@ fn read_all(folder: &Path, text: &mut String) {
         }
     }
 }
+
+/// The page for authors of servers names the version of rmcp that the library is built for.
+#[test]
+fn page_for_servers_names_the_pinned_sdk() {
+    let manifest = std::fs::read_to_string(root().join("crates/server/Cargo.toml")).unwrap();
+    let version =
+        manifest.split("rmcp = { version = \"=").nth(1).unwrap().split('"').next().unwrap();
+    let page = std::fs::read_to_string(root().join("docs/servers.md")).unwrap();
+    assert!(
+        page.contains(&format!("rmcp@={version} ")),
+        "docs/servers.md does not name rmcp {version}"
+    );
+}
