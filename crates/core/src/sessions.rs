@@ -460,6 +460,12 @@ impl Sessions {
         }
     }
 
+    /// Returns the lease of this process. Only the store knows whether it is still alive.
+    #[must_use]
+    pub fn current_lease(&self) -> Lease {
+        self.validity().renewable_lease()
+    }
+
     /// Returns the holder of the sessions of this process.
     #[must_use]
     pub fn holder(&self) -> &Holder {

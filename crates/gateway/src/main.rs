@@ -11,6 +11,7 @@
 //! | `config/` | settings of the gateway: listeners, authentication, name sources, limits; servers that `stayput stdio` brings |
 //! | `catalog/` | presentation of lists: list kinds, names, cursors, URI indexes, tool views |
 //! | `connections/` | connections of clients: registry, calls in flight, questions of servers, preferences, event streams |
+//! | `cluster/` | other gateways on the same store: their registry, signed requests to them, holders of sessions |
 //! | `state/` | `AppState`: sessions, links, connections, the current snapshot of the configuration, visibility, health |
 //! | `messages/` | messages outside of calls: notifications, subscriptions, messages of servers, disconnects |
 //! | `identify/` | `RequestContext`; session of a request: names (read by `stayput-identify`), connection, cookie, policy without a name |
@@ -20,15 +21,15 @@
 //! | `admin/` | admin API |
 //! | `listen/` | listeners: HTTP/1.1, router, 2024-11-05 transport, stdio, Unix socket, RFC 9728 metadata |
 //! | `app/` | start, run and drain of the gateway, reload, maintenance, instance lock, daemon, single process |
-//! | `cli/` | command line |
-//! | `commands/` | subcommands: `check`, `install`, `sessions` and `call`, `stdio`, `demo`, `demo-server` |
+//! | `commands/` | command line (`cli/`) and subcommands: `check`, `install`, `sessions` and `call`, `stdio`, `demo`, `demo-server` |
 
 mod admin;
 mod app;
 mod auth;
 mod call;
 mod catalog;
-mod cli;
+mod cluster;
+
 mod commands;
 mod config;
 mod connections;
@@ -55,7 +56,7 @@ use crate::{
     commands::tour::TourOutcome,
     observe::log::{self, LogFormat},
 };
-use cli::{Cli, Command};
+use commands::cli::{self, Cli, Command};
 
 /// Allocator of the program. It returns the memory of large bodies to the system.
 #[global_allocator]

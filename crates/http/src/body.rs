@@ -98,6 +98,15 @@ impl Body {
         self.in_time(|source, cx| source.poll_piece(cx)).await
     }
 
+    /// Polls for the next chunk, without a time limit; `None` at the end.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HttpError>> {
+        let failed = |reason: String| HttpError::broken(Delivery::Unknown, &self.from, &reason);
+        self.source.poll_piece(cx).map_err(failed)
+    }
+
     async fn in_time<T>(
         &mut self,
         mut poll: impl FnMut(&mut Source, &mut Context<'_>) -> Poll<Result<T, String>>,

@@ -16,6 +16,7 @@ const GATEWAY: [&str; 17] = [
     "config",
     "catalog",
     "connections",
+    "cluster",
     "state",
     "messages",
     "identify",
@@ -25,7 +26,6 @@ const GATEWAY: [&str; 17] = [
     "admin",
     "listen",
     "app",
-    "cli",
     "commands",
 ];
 

@@ -12,7 +12,9 @@ use super::{
     query::{Query, bad},
     view::{LinkView, SessionView, SpareView, State},
 };
-use crate::{observe::session_stats::SessionStats, reply, state::AppState};
+use crate::{
+    cluster::registry::is_internal, observe::session_stats::SessionStats, reply, state::AppState,
+};
 
 /// Default and maximum number of sessions per page.
 const DEFAULT_PAGE: usize = 100;
@@ -145,7 +147,7 @@ async fn page(
                 return Ok(Page { sessions, spares: Vec::new(), next });
             }
             after = Some(record.id);
-            if !wanted.has_owner(&record.owner) {
+            if is_internal(&record.owner) || !wanted.has_owner(&record.owner) {
                 continue;
             }
             let links = reports.of(app, &record);

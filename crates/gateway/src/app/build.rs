@@ -12,6 +12,7 @@ use tokio::{runtime::Handle, sync::watch};
 use super::{Plan, ServeError};
 use crate::{
     auth::{Authenticator, Jwt, Keys, VerifiedTokens, rate_limit::RateLimiter},
+    cluster::Cluster,
     config::{Auth, JwtRules},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
@@ -27,7 +28,7 @@ use crate::{
 /// Builds the application state, and the sender that announces the shutdown.
 pub(super) fn app(
     mut plan: Plan,
-    (owners, sessions): (Authenticator, Sessions),
+    (owners, sessions, cluster): (Authenticator, Sessions, Option<Arc<Cluster>>),
 ) -> Result<(AppState, watch::Sender<bool>), ServeError> {
     let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
     let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
@@ -49,6 +50,7 @@ pub(super) fn app(
         call_limiter: Arc::default(),
         body_budget: Arc::default(),
         health: Health::default(),
+        cluster,
         watch: Observers::start(plan.watch)?,
         closing,
     };
@@ -81,7 +83,7 @@ pub(crate) fn owners(
 
 /// Chain of keys: the first one seals, all of them open. The generated key of the data folder still opens what it
 /// sealed before keys were configured.
-fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError> {
+pub(super) fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError> {
     let mut keys = keys.into_iter();
     let Some(first) = keys.next() else { return Ok(SealKey::at(own)?) };
     let own = if own.exists() { Some(SealKey::from_file(own)?) } else { None };

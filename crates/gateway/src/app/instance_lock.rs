@@ -19,8 +19,16 @@ pub(crate) const FILE: &str = "holder";
 /// Name of the file that a process locks which starts the holder, so that only one does.
 pub(crate) const STARTING: &str = "starting";
 
-/// Folder of keys and private folders: next to a store that is a file, else in the user's data folder.
-pub(crate) fn folder(store: &str) -> Result<PathBuf, ServeError> {
+/// Folder of keys and private folders: the configured one, else the one of the store.
+pub(crate) fn data_folder(configured: Option<&Path>, store: &str) -> Result<PathBuf, ServeError> {
+    match configured {
+        Some(folder) => Ok(folder.to_owned()),
+        None => folder(store),
+    }
+}
+
+/// Folder of a store: next to a store that is a file, else in the user's data folder.
+fn folder(store: &str) -> Result<PathBuf, ServeError> {
     let file = store.strip_prefix("sqlite:").filter(|path| !path.is_empty());
     if let Some(file) = file {
         let file = Path::new(file.strip_prefix("//").unwrap_or(file));

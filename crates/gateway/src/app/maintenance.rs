@@ -105,7 +105,10 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
             }
         }
         // Connections can be restored from the store, so idle and surplus ones are dropped here.
-        app.connections.remove_idle(|session| app.sessions.is_held_or_released(session));
+        let is_cached =
+            |session| app.cluster.as_ref().is_some_and(|cluster| cluster.holders.has(session));
+        app.connections
+            .remove_idle(|session| app.sessions.is_held_or_released(session) || is_cached(session));
         app.connections.remove_surplus(app.sessions.count());
     }
 }

@@ -2,6 +2,7 @@
 
 mod banner;
 mod build;
+mod cluster;
 pub(crate) mod daemon;
 mod descriptors;
 pub(crate) mod instance_lock;
@@ -23,10 +24,11 @@ use std::{
 
 use stayput_core::{Sessions, Settings, SystemClock};
 use stayput_stores::DatabaseFile;
-use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::Instant};
+use tokio::{net::TcpListener, runtime::Handle, sync::watch, task::JoinSet, time::Instant};
 
 use crate::{
-    app::{instance_lock::InstanceLock, reload::ConfigReader},
+    app::{cluster::Registration, instance_lock::InstanceLock, reload::ConfigReader},
+    cluster::registry::RegistryError,
     config::ConfigError,
     listen::{
         acceptor::Acceptor,
@@ -50,8 +52,12 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 pub(crate) struct Gateway {
     app: Arc<AppState>,
     /// HTTP listener and the worker threads that serve its connections. `None` if it does not listen over HTTP.
-    listener: Option<(TcpListener, Workers)>,
+    listener: Option<(TcpListener, Arc<Workers>)>,
     socket: Option<Socket>,
+    /// Listener for other replicas.
+    replica_listener: Option<TcpListener>,
+    /// Row of this gateway in a store that others use, too.
+    registration: Option<Arc<Registration>>,
     /// Clients on the Unix socket.
     socket_clients: SocketClients,
     /// Reader of the configuration file. `None` if the configuration is not reloaded.
@@ -96,6 +102,23 @@ pub(crate) enum ServeError {
     Keys(#[from] stayput_http::ClientError),
     #[error(transparent)]
     Seal(#[from] stayput_upstream::SealError),
+    #[error(
+        "cannot listen on {address} for other gateways: {error}; choose another `cluster.listen`"
+    )]
+    ClusterListen { address: SocketAddr, error: io::Error },
+    #[error(
+        "`cluster` needs a database that all gateways reach: set `store` to postgres://… or redis://…"
+    )]
+    ClusterStore,
+    #[error(
+        "`cluster` needs `seal`, with the same key in every gateway: without it no gateway could open what another one \
+         has stored; make one with \"openssl rand -hex 32\""
+    )]
+    ClusterSeal,
+    #[error("the address of this gateway cannot be used: {0}")]
+    Advertise(#[from] stayput_core::InvalidText),
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     #[error(transparent)]
     Observers(#[from] ObserveError),
 }
@@ -134,6 +157,7 @@ impl Drop for SocketClientGuard {
 impl Gateway {
     /// Opens the store, takes over the sessions, and binds the listeners. No server is started yet.
     pub(crate) async fn start(mut plan: Plan) -> Result<Self, ServeError> {
+        cluster::check(&plan)?;
         let owners = owners(std::mem::take(&mut plan.auth), None)?;
         plan::warn_if_exposed(&plan, &owners)?;
         plan.socket_note.iter().for_each(|note| tracing::info!("{note}"));
@@ -151,10 +175,13 @@ impl Gateway {
             ..Settings::default()
         };
         let clock = Arc::new(SystemClock);
-        let holder = holding.holder.clone();
+        let (replica_listener, holder) = cluster::bind(&plan, holding.holder.clone()).await?;
+        let store = database.store.clone();
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let listen = plan.listen;
-        let (app, stopping) = build::app(plan, (owners, sessions))?;
+        let registration = cluster::join(&plan, &sessions, store).await?;
+        let cluster = cluster::cluster(&plan, &sessions)?;
+        let (app, stopping) = build::app(plan, (owners, sessions, cluster))?;
         maintenance::close_lost_links(&app);
         maintenance::sweep_leftovers(&app);
         let listener = match listen {
@@ -171,6 +198,8 @@ impl Gateway {
             app,
             listener,
             socket,
+            replica_listener,
+            registration: registration.map(Arc::new),
             socket_clients,
             reading,
             stopping,
@@ -254,6 +283,7 @@ impl Gateway {
         let renew_task = runtime.spawn(maintenance::renew(app.clone()));
         let watch_task = runtime.spawn(store_watch::run(app.clone(), self.file.take()));
         let tick_task = runtime.spawn(maintenance::tick(app.clone(), stopped.clone()));
+        let replica_tasks = self.serve_replicas(&app);
         let (acceptor, reading) = (Acceptor::default(), self.reading.take());
         tokio::select! {
             () = self.accept(&acceptor, &stopped) => {}
@@ -292,8 +322,31 @@ impl Gateway {
         }
         watch_task.abort();
         renew_task.abort();
+        drop(replica_tasks);
         let _ = app.sessions.close().await;
+        if let Some(registration) = &self.registration {
+            registration.leave().await;
+        }
         app.current.clear();
+    }
+
+    /// Starts the tasks for other gateways on the store: registration, and the listener for replicas. They end when the
+    /// set is dropped.
+    fn serve_replicas(&mut self, app: &Arc<AppState>) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        if let Some(registration) = &self.registration {
+            tasks.spawn(registration.clone().refresh(app.clone()));
+        }
+        let workers = self.listener.as_ref().map(|(_, workers)| workers.clone());
+        if let (Some(listener), Some(workers)) = (self.replica_listener.take(), workers) {
+            let (alive, stopped) = watch::channel(false);
+            let accept = cluster::accept(app.clone(), (listener, workers), stopped);
+            tasks.spawn(async move {
+                accept.await;
+                drop(alive);
+            });
+        }
+        tasks
     }
 
     /// Reloads the configuration whenever it changes. Never returns.
@@ -319,10 +372,10 @@ async fn drained(app: &AppState, end: Instant) {
 }
 
 /// Binds the HTTP listener and starts the threads that serve it.
-async fn bind(address: SocketAddr) -> Result<(TcpListener, Workers), ServeError> {
+async fn bind(address: SocketAddr) -> Result<(TcpListener, Arc<Workers>), ServeError> {
     let failed = |error| ServeError::Listen { address, error };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    Ok((listener, Workers::start().map_err(ServeError::Threads)?))
+    Ok((listener, Arc::new(Workers::start().map_err(ServeError::Threads)?)))
 }
 
 /// Binds the Unix socket if the plan has one. If the gateway also listens over HTTP, a failure is only a warning.

@@ -9,7 +9,7 @@ use super::{ServeError, descriptors};
 use crate::{
     app::instance_lock,
     auth::Authenticator,
-    config::{Auth, Config, Identify, ServerEntry},
+    config::{Auth, ClusterSettings, Config, Identify, ServerEntry},
     observe::ObserveRules,
     state::RequestRules,
 };
@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) watch: ObserveRules,
     /// Keys that seal secrets in the store. The first one seals. If the list is empty, a key is generated.
     pub(crate) seal: Vec<SealKey>,
+    /// Cooperation with other gateways on the same store.
+    pub(crate) cluster: Option<ClusterSettings>,
     /// Folder of keys and private folders.
     pub(crate) data: PathBuf,
     /// Note for the log if there are fewer sockets than configured.
@@ -65,7 +67,7 @@ impl Plan {
         Ok(Self {
             listen: Some(config.listen),
             socket: true,
-            data: instance_lock::folder(&config.store)?,
+            data: instance_lock::data_folder(config.data.as_deref(), &config.store)?,
             store: config.store,
             lease: config.lease,
             servers: config.servers,
@@ -78,6 +80,7 @@ impl Plan {
             auth: config.auth,
             watch: config.watch,
             seal: config.seal,
+            cluster: config.cluster,
             open_to_all: false,
             socket_note: (budget < sockets).then(|| descriptors::describe(sockets, budget)),
         })

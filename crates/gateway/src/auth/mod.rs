@@ -69,6 +69,8 @@ enum Credential {
     Jwt { keys: u64 },
     /// Header of a proxy at this address.
     Proxy(IpAddr),
+    /// Signature of another replica, which has checked the credential and checks it again.
+    Replica,
 }
 
 impl Principal {
@@ -90,6 +92,16 @@ impl Principal {
     /// this user could also stop the process.
     pub(crate) fn local() -> Self {
         Self::new(Owner::local(), Claims::default(), Credential::Local).running(true)
+    }
+
+    /// Principal of a client that another replica has authenticated.
+    pub(crate) fn forwarded(owner: Owner, claims: Claims, admin: bool) -> Self {
+        Self::new(owner, claims, Credential::Replica).running(admin)
+    }
+
+    /// Whether another replica has authenticated the client, and ends its streams when it loses access.
+    pub(crate) fn is_forwarded(&self) -> bool {
+        self.credential == Credential::Replica
     }
 
     /// Principal of all clients of a gateway without authentication.
@@ -169,7 +181,7 @@ impl Authenticator {
     /// even for very many open streams.
     pub(crate) fn recheck(&self, principal: &Principal, now: Timestamp) -> Option<Principal> {
         let known = match principal.credential {
-            Credential::Local => return Some(principal.clone()),
+            Credential::Local | Credential::Replica => return Some(principal.clone()),
             Credential::Nothing => return self.is_open().then(|| principal.clone()),
             Credential::Token { hash, marked } if marked || self.jwt.is_none() => {
                 self.tokens.recheck(hash, marked)

@@ -112,7 +112,11 @@ impl CallOwner {
         delivery: Delivery,
     ) -> ReplyText {
         let session = self.session().map(|session| session.id().to_string());
-        let (server, reason) = (self.server.name(), loss::reason(reason));
+        let reason = match reason {
+            Some(LossReason::Released) if self.app.cluster.is_some() => loss::HOLDER_DIED,
+            reason => loss::reason(reason),
+        };
+        let server = self.server.name();
         let report = LossReport { server, session, generation, reason, delivery };
         ReplyText::new(report.answer(asked, self.era))
     }

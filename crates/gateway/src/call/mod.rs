@@ -135,9 +135,7 @@ async fn identify(
         SessionChoice::Answer(_) => cookie::line(context.app, None),
     };
     let identified = match choice {
-        SessionChoice::Answer(text) => {
-            IdentifyOutcome::Answered(ReplyText::of_era(context.era, text))
-        }
+        SessionChoice::Answer(answer) => IdentifyOutcome::Answered(answer),
         SessionChoice::Session { session, origin, text, given, ephemeral } => {
             let choice = (origin, given, ephemeral);
             IdentifyOutcome::Owner(CallOwner::of_session(context, server, session, choice), text)

@@ -1,6 +1,7 @@
-//! Subcommands of the program besides `serve`.
+//! Command line, and the subcommands of the program besides `serve`.
 
 pub(crate) mod check;
+pub(crate) mod cli;
 pub(crate) mod client;
 pub(crate) mod demo_server;
 pub(crate) mod install;

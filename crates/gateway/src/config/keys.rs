@@ -20,7 +20,12 @@ pub(super) const FILE: &[&str] = &[
     "audit",
     "otlp",
     "seal",
+    "cluster",
+    "data",
 ];
+
+/// Keys of `cluster`.
+pub(super) const CLUSTER: &[&str] = &["listen", "advertise", "key"];
 
 /// Keys of `tls`.
 pub(super) const TLS: &[&str] = &["cert", "key"];

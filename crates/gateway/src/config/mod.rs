@@ -5,6 +5,7 @@
 //! unknown key is an error. Elsewhere unknown keys belong to other programs and are ignored.
 
 mod auth;
+mod cluster;
 pub(crate) mod command_server;
 mod identify;
 mod keys;
@@ -39,6 +40,7 @@ pub(crate) use self::identify::Hints;
 use self::settings::Settings;
 pub(crate) use self::{
     auth::{Auth, JwtRules},
+    cluster::{ClusterKey, ClusterSettings},
     identify::{Identify, SessionTools, UnidentifiedPolicy},
     settings::{Limits, address},
     tls::Tls,
@@ -85,6 +87,10 @@ pub(crate) struct Config {
     /// Keys that protect secrets in the store: the first one seals, all of them open. If there is none, a key is
     /// generated.
     pub(crate) seal: Vec<SealKey>,
+    /// Cooperation with other gateways on the same store, if it is configured.
+    pub(crate) cluster: Option<ClusterSettings>,
+    /// Folder of keys and private folders, if it is not derived from the store.
+    pub(crate) data: Option<PathBuf>,
     /// Warnings about ignored parts of the file.
     pub(crate) warnings: Vec<String>,
     /// Servers that are disabled because their entry is invalid, each with its error.
@@ -195,6 +201,8 @@ impl Config {
             public_url: settings.public_url,
             watch: settings.watch,
             seal: settings.seal,
+            cluster: settings.cluster,
+            data: settings.data,
             warnings,
             broken: Vec::new(),
         };
@@ -220,6 +228,8 @@ impl fmt::Debug for Config {
             .field("public_url", &self.public_url)
             .field("watch", &self.watch)
             .field("seal", &self.seal)
+            .field("cluster", &self.cluster)
+            .field("data", &self.data)
             .field("warnings", &self.warnings)
             .field("broken", &self.broken)
             .finish()

@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -13,6 +14,7 @@ use stayput_wire::Message;
 
 use super::{
     auth::{self, Auth},
+    cluster::{self, ClusterSettings},
     identify::Identify,
     keys, seal,
     tls::{self, Tls},
@@ -110,6 +112,8 @@ pub(super) struct Settings {
     pub(super) public_url: Option<String>,
     pub(super) watch: ObserveRules,
     pub(super) seal: Vec<SealKey>,
+    pub(super) cluster: Option<ClusterSettings>,
+    pub(super) data: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -128,6 +132,8 @@ impl Default for Settings {
             public_url: None,
             watch: ObserveRules::default(),
             seal: Vec::new(),
+            cluster: None,
+            data: None,
         }
     }
 }
@@ -152,11 +158,13 @@ impl Settings {
             limits: table.read("limits", limits)?.unwrap_or_default(),
             identify: Identify::read(&table)?,
             watch: watch::watch(&table)?,
+            cluster: table.read("cluster", cluster::cluster)?,
+            data: table.read("data", folder)?,
         })
     }
 }
 
-fn listen(setting: &ConfigValue<'_>) -> ReadResult<SocketAddr> {
+pub(super) fn listen(setting: &ConfigValue<'_>) -> ReadResult<SocketAddr> {
     let text = setting.text()?;
     let expected = "an address with a port such as \"127.0.0.1:7337\"";
     address(&text).ok_or_else(|| setting.error(Problem::Form { expected }))
@@ -179,6 +187,11 @@ fn store(setting: &ConfigValue<'_>) -> ReadResult<String> {
     let path = setting.context.path(path).map_err(|problem| setting.error(problem))?;
     let path = path.to_str().ok_or_else(|| setting.error(Problem::Folder))?;
     Ok(format!("sqlite:{path}"))
+}
+
+/// Reads the path of a folder. A relative path starts at the folder of the configuration.
+fn folder(spot: &ConfigValue<'_>) -> ReadResult<PathBuf> {
+    spot.context.path(&spot.text()?).map_err(|problem| spot.error(problem))
 }
 
 /// Reads the lease. A shorter one could not be renewed in time, and a longer one would lock out others for too long.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stayput_core::{OpenOptions, Record, Session, SessionOpenError};
 
 use super::{FoundSession, RequestContext, cookie, open, refusal::Refusal};
-use crate::{connections::connection::Connection, state::AppState};
+use crate::{cluster::SessionName, connections::connection::Connection, state::AppState};
 
 /// Returns the default session of the connection for a request that names none, if this name source is enabled.
 pub(super) async fn session(
@@ -37,6 +37,10 @@ async fn looked_up(
     connection: &Arc<Connection>,
 ) -> Result<FoundSession, Refusal> {
     let failed = |error: SessionOpenError| Refusal::of(&error, "Begin anew with `initialize`.");
+    let cached = SessionName::Id(connection.default_session());
+    if let Some(holder) = app.cached_holder(&cached) {
+        return Err(Refusal::held_by(holder));
+    }
     match app.session(&connection.owner, connection.default_session()).await {
         Ok(session) => {
             connection.cache_default_session(session.session());
@@ -46,8 +50,26 @@ async fn looked_up(
         Err(SessionOpenError::Ended(over)) => {
             succeed(app, context, connection, &over).await.map_err(failed)
         }
+        Err(SessionOpenError::HeldElsewhere { holder }) => {
+            // Another replica may have given the connection another session since it was read here.
+            if app.reload_default_session(connection).await.map_err(failed)? {
+                return Box::pin(looked_up(app, context, connection)).await;
+            }
+            app.cache_holder(cached, &holder);
+            Err(failed(SessionOpenError::HeldElsewhere { holder }))
+        }
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Returns the refusal of a request that belongs to the holder of the connection's default session, if another replica is
+/// that holder. A session without a holder is claimed here.
+pub(crate) async fn refusal_if_home_is_elsewhere(
+    app: &Arc<AppState>,
+    context: &RequestContext<'_>,
+) -> Option<Refusal> {
+    let holder = app.home_elsewhere(context.connection?).await?;
+    Some(Refusal::held_by(holder))
 }
 
 /// Continues a connection whose session was ended elsewhere, with the next session of the same key or with a new one.

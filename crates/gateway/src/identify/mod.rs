@@ -25,14 +25,14 @@ use stayput_identify::{MetaMembers, read_hints};
 pub(crate) use stayput_identify::{RequestEdit, add_handle};
 
 pub(crate) use self::{
-    connection::set_default_session,
+    connection::{refusal_if_home_is_elsewhere, set_default_session},
     connection_name::{read_connection_name, renew_cookie},
     context::RequestContext,
     ephemeral::EphemeralSession,
     open::open_by_key,
     refusal::Refusal,
 };
-use crate::state::AppState;
+use crate::{reply::ReplyText, state::AppState};
 
 /// Result of identification.
 pub(crate) enum SessionChoice {
@@ -49,7 +49,7 @@ pub(crate) enum SessionChoice {
         ephemeral: bool,
     },
     /// The request is not run. This is its answer: a tool error or an error, as JSON-RPC text.
-    Answer(String),
+    Answer(ReplyText),
 }
 
 /// Session that a name source identified.

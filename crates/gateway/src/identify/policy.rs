@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::{UnidentifiedPolicy, target::Target},
-    reply,
+    reply::{self, ReplyText},
     state::{AppState, identify_rules::ConnectionKind},
 };
 
@@ -68,7 +68,7 @@ async fn offer(
     let offer = text::offer(&handle, &app.handle_place(context).await);
     let (lifetime, hint) = (text::lifetime(app.identify.expiry), program_hint(app, context));
     let sentence = format!("{offer} The session {lifetime}.{hint}");
-    Ok(SessionChoice::Answer(offered(context, &sentence, &handle)))
+    Ok(SessionChoice::Answer(ReplyText::of_era(context.era, offered(context, &sentence, &handle))))
 }
 
 /// Sentence for the author of a program, which can name the session by URL or header. It begins with a space, and is
@@ -153,7 +153,7 @@ async fn open_for_owner(
     Ok(SessionChoice::Session { session, origin, text: None, given: None, ephemeral: false })
 }
 
-async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> String {
+async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> ReplyText {
     let refusal = Refusal::caller(format!(
         "Nothing was run: the server keeps state between calls, and nothing says which session this \
          belongs to. {}{}",

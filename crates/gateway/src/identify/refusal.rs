@@ -1,22 +1,24 @@
 //! Refusal of a request whose session could not be identified.
 
-use stayput_core::{Blame, SessionOpenError};
+use stayput_core::{Blame, Holder, SessionOpenError};
 use stayput_identify::{NameError, text};
 use stayput_wire::{Code, Era};
 
-use crate::reply::{self, RequestRef};
+use crate::reply::{self, ReplyText, RequestRef};
 
 /// Reason why the request was not run.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     sentence: String,
     code: Code,
+    /// Replica that holds the session.
+    held_by: Option<Box<Holder>>,
 }
 
 impl Refusal {
     /// Refusal that the caller can correct.
     pub(crate) fn caller(sentence: impl Into<String>) -> Self {
-        Self { sentence: sentence.into(), code: Code::INVALID_PARAMS }
+        Self { sentence: sentence.into(), code: Code::INVALID_PARAMS, held_by: None }
     }
 
     /// Refusal for a session that cannot be opened, with a hint for the caller.
@@ -25,15 +27,29 @@ impl Refusal {
             Blame::Caller => Code::INVALID_PARAMS,
             _ => Code::INTERNAL_ERROR,
         };
-        Self { sentence: text::refusal(error, hint), code }
+        let held_by = match error {
+            // A process without an address cannot be reached.
+            SessionOpenError::HeldElsewhere { holder } if !holder.address.is_empty() => {
+                Some(Box::new(holder.clone()))
+            }
+            _ => None,
+        };
+        Self { sentence: text::refusal(error, hint), code, held_by }
+    }
+
+    /// Refusal for a session that this replica holds.
+    pub(crate) fn held_by(holder: Holder) -> Self {
+        Self::of(&SessionOpenError::HeldElsewhere { holder }, "Try again.")
     }
 
     /// Answer to the request: a tool error that a model can read, or a JSON-RPC error for other methods.
-    pub(crate) fn answer(&self, asked: RequestRef<'_>, era: Era) -> String {
-        if asked.method == "tools/call" {
-            return reply::failure(asked, era, &self.sentence);
-        }
-        reply::error(asked.id, self.code, &self.sentence)
+    pub(crate) fn answer(&self, asked: RequestRef<'_>, era: Era) -> ReplyText {
+        let text = if asked.method == "tools/call" {
+            reply::failure(asked, era, &self.sentence)
+        } else {
+            reply::error(asked.id, self.code, &self.sentence)
+        };
+        ReplyText::of_era(era, text).held_by(self.held_by.clone())
     }
 }
 

@@ -11,7 +11,10 @@ use tokio::{
 };
 
 use super::sockets::{SocketLimits, Sockets, SocketsFull};
-use crate::{listen::http, state::AppState};
+use crate::{
+    listen::{http, router::RequestPeer},
+    state::AppState,
+};
 
 /// Number of connections that are refused with an answer at the same time. Any further connection is closed without
 /// an answer.
@@ -72,6 +75,24 @@ impl Acceptor {
                 Poll::Pending => served.as_mut().poll(cx),
             })
             .await;
+        });
+    }
+
+    /// Serves a socket of the internal listener on a worker thread. Other replicas keep few of them, so they have no limit.
+    pub(crate) fn enter_replica(
+        app: &Arc<AppState>,
+        (socket, worker): (TcpStream, &Handle),
+        mut stopped: watch::Receiver<bool>,
+    ) {
+        let app = app.clone();
+        let Ok(socket) = socket.into_std() else { return };
+        worker.spawn(async move {
+            let Ok(socket) = TcpStream::from_std(socket) else { return };
+            let _ = socket.set_nodelay(true);
+            let stop = async move {
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            };
+            http::serve((app, None), (socket, RequestPeer::Replica), stop).await;
         });
     }
 

@@ -38,7 +38,8 @@ struct StreamAccess {
     lost: bool,
 }
 
-/// Wraps a streamed answer so that it ends when the client loses access. The local user never loses access.
+/// Wraps a streamed answer so that it ends when the client loses access. The local user never loses access, and the
+/// replica that a client is connected to watches over its access.
 pub(crate) fn guard(
     app: &AppState,
     principal: &Principal,
@@ -49,7 +50,7 @@ pub(crate) fn guard(
         Reply::Call(call) => call.server(),
         Reply::Whole(..) | Reply::GuardedStream(_) => return response,
     };
-    if principal.is_local() {
+    if principal.is_local() || principal.is_forwarded() {
         return response;
     }
     let access = StreamAccess {

@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
-use stayput_core::{Handle, Owner};
+use stayput_core::{Handle, Holder, Owner};
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, header as mcp};
 
 use crate::{
@@ -38,6 +38,9 @@ const MESSAGES: &str = "/messages";
 
 /// Query parameter that names the client in that address.
 const SESSION: &str = "session";
+
+/// Query parameter that names the replica with the stream.
+const REPLICA: &str = "replica";
 
 /// Path of this transport, with the name of the server.
 pub(super) enum LegacyPath {
@@ -82,6 +85,11 @@ pub(super) fn enter(
         (LegacyPath::Messages(_), &Method::POST) => {
             match caller(app, (&target, &principal.owner), head) {
                 Some(caller) => BodyKind::LegacyClient(caller).into(),
+                None if replica(app, head).is_some() => {
+                    let mut response = reply::unavailable("another gateway has the stream");
+                    reply::held_elsewhere(&mut response, replica(app, head).map(Box::new));
+                    response.into()
+                }
                 None => {
                     let sentence = "Session not found: its stream has ended, or never existed; open a new one by GET";
                     let code = Code::INVALID_REQUEST;
@@ -115,11 +123,33 @@ fn open(
         }
     });
     let line = EventStream::once(server, hang_up);
-    let endpoint = format!("{}{MESSAGES}?{SESSION}={}", head.uri.path(), secret.expose());
+    let mut endpoint = format!("{}{MESSAGES}?{SESSION}={}", head.uri.path(), secret.expose());
+    if let Some(sealed) = sealed_replica(app) {
+        endpoint.push_str(&format!("&{REPLICA}={sealed}"));
+    }
     let progress = Mutex::new(Progress::Called);
     let caller = LegacyClient { principal, target, line: line.clone(), progress };
     app.legacy_clients.insert(hash, Arc::new(caller));
     reply::stream(line.read_all(endpoint))
+}
+
+/// Returns the sealed name of this replica, for the address that a client posts to.
+fn sealed_replica(app: &AppState) -> Option<String> {
+    let id = app.cluster.as_ref()?.own().id.to_string();
+    app.engine.seal().seal(REPLICA, id.as_bytes()).ok()
+}
+
+/// Returns the other replica that has the stream of a client, as the address says which it posts to.
+fn replica(app: &AppState, head: &Parts) -> Option<Holder> {
+    let cluster = app.cluster.as_ref()?;
+    let id = app.engine.seal().open(REPLICA, parameter(head, REPLICA)?).ok()?;
+    cluster.live_peer(std::str::from_utf8(&id).ok()?)
+}
+
+/// Returns a parameter of the query.
+fn parameter<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    let mut pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
 }
 
 /// Finds the client that a POST belongs to.
@@ -128,9 +158,7 @@ fn caller(
     (target, owner): (&Target, &Owner),
     head: &Parts,
 ) -> Option<Arc<LegacyClient>> {
-    let query = head.uri.query().unwrap_or_default();
-    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let (_, secret) = pairs.find(|(name, _)| *name == SESSION)?;
+    let secret = parameter(head, SESSION)?;
     let caller = app.legacy_clients.get(&secret.parse::<Handle>().ok()?.hash(owner));
     // On another path the client counts as unknown.
     caller.filter(|it| it.target == *target)
@@ -241,7 +269,8 @@ impl LegacyClient {
             return;
         };
         if !is_request {
-            return handle_message(app, &connection, &message);
+            handle_message(app, &connection, &message);
+            return;
         }
         // A streamed answer is already written to the client's stream.
         let context = RequestContext { connection: Some(&connection), ..context };

@@ -4,6 +4,7 @@ pub(crate) mod acceptor;
 pub(crate) mod access;
 mod batch;
 pub(crate) mod child_stderr;
+mod forward;
 mod home_page;
 mod http;
 pub(crate) mod legacy_sse;

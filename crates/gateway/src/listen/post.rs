@@ -12,7 +12,7 @@ use crate::{
     call::{self, CallOutcome, era},
     identify::{RequestContext, cookie, header_names, renew_cookie},
     listen::{
-        batch,
+        batch, forward,
         router::{RequestTarget, named},
     },
     messages::notifications::handle_message,
@@ -62,8 +62,11 @@ pub(super) async fn answer(
         Err(refused) => return refused,
     };
     if !is_request {
-        handle_message(app, &connection, &message);
+        let concerns_replicas = handle_message(app, &connection, &message);
         let mut response = reply::status(StatusCode::ACCEPTED);
+        if concerns_replicas {
+            forward::mark_for_all(&mut response, &at.principal);
+        }
         renew_cookie(app, headers, &mut response);
         return response;
     }
@@ -100,9 +103,10 @@ fn context<'a>(
 
 fn greeted(
     app: &AppState,
-    InitializeOutcome { answer, name, later }: InitializeOutcome,
+    InitializeOutcome { answer, name, later, held_by }: InitializeOutcome,
 ) -> Response<Reply> {
     let mut response = reply::message(answer);
+    reply::held_elsewhere(&mut response, held_by);
     if let Some(status) = later {
         *response.status_mut() = status;
         return reply::later(response, reply::AWHILE);

@@ -13,11 +13,12 @@ use crate::{
     admin,
     auth::{MetricsAccess, Principal, body_budget::OverBudget, rate_limit::RateLimited},
     call::era,
+    cluster::{SignatureError, VerifiedRequest},
     config::target::Target,
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
     identify::{cookie, header_names, read_connection_name, renew_cookie},
     listen::{
-        access, home_page,
+        access, forward, home_page,
         http::{BodyError, SLOWEST},
         legacy_sse, well_known,
     },
@@ -37,6 +38,15 @@ pub(super) enum RequestPeer {
     /// Unix socket in the data folder. The operating system has checked the peer: it is the user who runs the
     /// gateway.
     LocalSocket,
+    /// Internal listener. The request has to carry the signature of another replica.
+    Replica,
+}
+
+impl RequestPeer {
+    /// Whether the request was forwarded by another replica.
+    pub(super) fn is_replica(self) -> bool {
+        matches!(self, Self::Replica)
+    }
 }
 
 /// Result of routing a request by its head.
@@ -54,7 +64,7 @@ impl From<Response<Reply>> for Step {
 
 impl From<BodyKind> for Step {
     fn from(kind: BodyKind) -> Self {
-        Self::Body(BodyHandler { own: None, kind })
+        Self::Body(BodyHandler { own: None, signed: None, kind })
     }
 }
 
@@ -62,6 +72,8 @@ impl From<BodyKind> for Step {
 pub(super) struct BodyHandler {
     /// Application state as this client sees it, if it differs from the shared one.
     own: Option<Arc<AppState>>,
+    /// Signature of the replica that forwarded the request, which covers the body.
+    signed: Option<Box<VerifiedRequest>>,
     kind: BodyKind,
 }
 
@@ -89,13 +101,18 @@ impl BodyHandler {
         body: Bytes,
     ) -> Response<Reply> {
         let app = self.own.as_ref().unwrap_or(app);
+        if self.signed.is_some_and(|signed| !signed.has_body(&body)) {
+            return refuse_signature(app, SignatureError::Invalid);
+        }
         let response = match self.kind {
             BodyKind::Post(at) => {
                 let response = post::answer(app, &at, headers, &body).await;
                 if let Reply::Whole(text, _) = response.body() {
                     app.rate_limiter.charge_now(&at.principal.owner, text.len());
                 }
-                access::guard(app, &at.principal, response)
+                let mut response = access::guard(app, &at.principal, response);
+                forward::note_client(&mut response, &at.principal);
+                response
             }
             // Boxed because it is rare: without the box, the future of every request would be as large as this one.
             BodyKind::LegacyClient(caller) => {
@@ -135,7 +152,19 @@ fn health(app: &AppState, path: &str) -> Option<Response<Reply>> {
 /// Authenticates a request and routes it to its target. A request without a body is answered here.
 async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &Parts) -> Step {
     let path = head.uri.path();
+    let mut signed = None;
     let principal = match peer {
+        RequestPeer::Replica => {
+            let Some(cluster) = &app.cluster else { return path_not_found(app).into() };
+            match cluster.verify(head) {
+                Ok(verified) => {
+                    let principal = verified.principal.clone();
+                    signed = Some(Box::new(verified));
+                    principal
+                }
+                Err(error) => return refuse_signature(app, error).into(),
+            }
+        }
         RequestPeer::Address(from) => {
             if let Some(answer) = foreign(&app.rules, head).or_else(|| well_known::of(app, path)) {
                 return answer.into();
@@ -161,12 +190,47 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
         let answer = admin::answer(app, &principal, &head.method, &head.uri);
         return Box::pin(answer).await.into();
     }
-    let own = app.seen_by(&principal);
-    let seen = own.as_ref().unwrap_or(app);
-    match route_authenticated(seen, &principal, head).await {
-        Step::Body(wants) => Step::Body(BodyHandler { own, ..wants }),
-        Step::Answer(answer) => access::guard(seen, &principal, *answer).into(),
+    match route_seen(app, &principal, head).await {
+        Step::Body(handler) => Step::Body(BodyHandler { signed, ..handler }),
+        answer => answer,
     }
+}
+
+/// Routes an authenticated request in the configuration as its client sees it.
+async fn route_seen(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Step {
+    let own = app.seen_by(principal);
+    let seen = own.as_ref().unwrap_or(app);
+    match route_authenticated(seen, principal, head).await {
+        Step::Body(handler) => Step::Body(BodyHandler { own, ..handler }),
+        Step::Answer(answer) => {
+            let mut answer = access::guard(seen, principal, *answer);
+            forward::note_client(&mut answer, principal);
+            answer.into()
+        }
+    }
+}
+
+/// Answers a request of an authenticated client once more, after nothing of it was run.
+pub(super) async fn route_again(
+    app: &Arc<AppState>,
+    principal: &Principal,
+    (head, body): (&Parts, Bytes),
+) -> Response<Reply> {
+    let app = app.now();
+    match route_seen(&app, principal, head).await {
+        Step::Answer(answer) => *answer,
+        Step::Body(handler) => handler.answer(&app, &head.headers, body).await,
+    }
+}
+
+/// Refuses a request to the internal listener. Nothing was run.
+fn refuse_signature(app: &AppState, error: SignatureError) -> Response<Reply> {
+    if error == SignatureError::OtherReplica {
+        return forward::not_held();
+    }
+    tracing::warn!("a request to the internal listener was refused: {error}");
+    app.metrics.refused("unauthorized");
+    forward::refuse_replica("signature", &error.to_string())
 }
 
 /// Whether a response asks for credentials.
@@ -199,6 +263,9 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
             true => reply::metrics(app.metrics_page()).into(),
             false => no_metrics().into(),
         };
+    }
+    if app.health.is_stopping() && principal.is_forwarded() {
+        return forward::not_held().into();
     }
     if app.health.is_stopping() {
         return reply::unavailable("the gateway is stopping; try again in a moment").into();
@@ -465,9 +532,23 @@ async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Re
         Ok(connection) => connection,
         Err(refused) => return refused,
     };
+    if let Some(held) = home_elsewhere(app, &connection).await {
+        return held;
+    }
     let mut response = stream(app, at, headers, &connection).await;
     renew_cookie(app, headers, &mut response);
     response
+}
+
+/// Returns the refusal of a request without a message if another replica holds the default session of its connection.
+async fn home_elsewhere(
+    app: &Arc<AppState>,
+    connection: &ConnectionGuard,
+) -> Option<Response<Reply>> {
+    let held_by = app.home_elsewhere(connection).await?;
+    let mut response = reply::unavailable("another gateway holds the session");
+    reply::held_elsewhere(&mut response, Some(Box::new(held_by)));
+    Some(response)
 }
 
 /// Opens the stream of a connection, or continues one.
@@ -506,8 +587,13 @@ async fn stream(
 }
 
 async fn delete(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Response<Reply> {
-    if let Err(refused) = named(app, at, headers, None).await {
-        return refused;
+    match named(app, at, headers, None).await {
+        Ok(connection) => {
+            if let Some(held) = home_elsewhere(app, &connection).await {
+                return held;
+            }
+        }
+        Err(refused) => return refused,
     }
     let Some(name) = read_connection_name(app, headers) else {
         return reply::status(StatusCode::NOT_FOUND);

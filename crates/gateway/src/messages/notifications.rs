@@ -7,16 +7,25 @@ use crate::{connections::connection::Connection, messages::listen_stream, state:
 /// Prefix of all methods that a client may send without an id.
 pub(crate) const NOTIFICATIONS: &str = "notifications/";
 
-/// Handles a response or a notification of a client.
-pub(crate) fn handle_message(app: &AppState, connection: &Connection, message: &Message<'_>) {
+/// Handles a response or a notification of a client. Returns whether it may also concern other replicas, which have links
+/// and calls of the same connection.
+pub(crate) fn handle_message(
+    app: &AppState,
+    connection: &Connection,
+    message: &Message<'_>,
+) -> bool {
     match message.kind() {
         MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
-            if let Some(asked) = id.number().and_then(|id| connection.take_server_request(id)) {
-                asked.pass(message.text().as_bytes());
+            match id.number().and_then(|id| connection.take_server_request(id)) {
+                Some(asked) => {
+                    asked.pass(message.text().as_bytes());
+                    return false;
+                }
+                None => return app.cluster.is_some(),
             }
         }
         MessageKind::Notification { method, params } => match &**method {
-            "notifications/initialized" => {}
+            "notifications/initialized" => return false,
             "notifications/cancelled" => {
                 let id = params.and_then(|params| params.find(&["requestId"]));
                 if let Some(id) = id {
@@ -25,10 +34,11 @@ pub(crate) fn handle_message(app: &AppState, connection: &Connection, message: &
             }
             method if method.starts_with(NOTIFICATIONS) => pass_on(app, connection, message),
             // A call without an id would bypass the tool filter and the audit log.
-            _ => {}
+            _ => return false,
         },
-        _ => {}
+        _ => return false,
     }
+    app.cluster.is_some()
 }
 
 /// Passes other notifications on to the servers, on every existing link of the connection. No child process is

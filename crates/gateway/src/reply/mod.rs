@@ -15,6 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
+use stayput_core::Holder;
 use stayput_wire::{Code, Era, Message, Raw, header as mcp, json};
 
 /// Action to run when an answer has been written.
@@ -71,11 +72,19 @@ pub(crate) struct ReplyText {
     pub(crate) then: Option<AfterWrite>,
     /// HTTP status of the answer.
     pub(crate) status: StatusCode,
+    /// Replica that holds the session of the request. Nothing was run; the text is for clients whose requests cannot be
+    /// forwarded.
+    pub(crate) held_by: Option<Box<Holder>>,
 }
 
 impl ReplyText {
     pub(crate) fn new(text: impl Into<Bytes>) -> Self {
-        Self { text: text.into(), then: None, status: StatusCode::OK }
+        Self { text: text.into(), then: None, status: StatusCode::OK, held_by: None }
+    }
+
+    /// Adds the replica that holds the session of the request.
+    pub(crate) fn held_by(self, held_by: Option<Box<Holder>>) -> Self {
+        Self { held_by, ..self }
     }
 
     /// Builds an answer with the HTTP status that the era requires: in the modern era, the code of an error decides it.
@@ -97,7 +106,19 @@ impl ReplyText {
     pub(crate) fn response(self) -> Response<Reply> {
         let mut response = message_then(self.text, self.then);
         *response.status_mut() = self.status;
+        held_elsewhere(&mut response, self.held_by);
         response
+    }
+}
+
+/// Replica that holds the session of a request, in the extensions of a response which says that nothing was run.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldBy(pub(crate) Holder);
+
+/// Marks a response as the refusal of a request whose session another replica holds.
+pub(crate) fn held_elsewhere<B>(response: &mut Response<B>, held_by: Option<Box<Holder>>) {
+    if let Some(holder) = held_by {
+        response.extensions_mut().insert(HeldBy(*holder));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::StatusCode;
-use stayput_core::{ActiveSession, Handle, OpenOptions, Session, SessionOpenError};
+use stayput_core::{ActiveSession, Handle, Holder, OpenOptions, Session, SessionOpenError};
 use stayput_upstream::{ClientInfo, LinkOwner};
 use stayput_wire::{Code, Era, Message, Version};
 
@@ -11,23 +12,25 @@ use crate::{
     config::target::Target,
     connections::connection::Connection,
     identify::{self, Refusal, RequestContext},
-    reply,
+    reply::{self, ReplyText},
     route::{aggregate, lists},
     state::{AppState, snapshot},
 };
 
 /// Result of an `initialize` request.
 pub(crate) struct InitializeOutcome {
-    pub(crate) answer: String,
+    pub(crate) answer: Bytes,
     /// Secret name of the new connection, if one was opened.
     pub(crate) name: Option<Handle>,
     /// HTTP status if the client can try again: the session store is unavailable, or the owner has too many sessions.
     pub(crate) later: Option<StatusCode>,
+    /// Replica that holds the session which the client names.
+    pub(crate) held_by: Option<Box<Holder>>,
 }
 
 impl InitializeOutcome {
-    fn refused(answer: String) -> Self {
-        Self { answer, name: None, later: None }
+    fn answered(answer: impl Into<Bytes>) -> Self {
+        Self { answer: answer.into(), name: None, later: None, held_by: None }
     }
 }
 
@@ -65,7 +68,7 @@ pub(crate) async fn initialize(context: &RequestContext<'_>) -> InitializeOutcom
     let client = match parse_request(context.message) {
         Ok(client) => client,
         Err(sentence) => {
-            return InitializeOutcome::refused(reply::error(
+            return InitializeOutcome::answered(reply::error(
                 asked.id,
                 Code::INVALID_PARAMS,
                 &sentence,
@@ -75,16 +78,17 @@ pub(crate) async fn initialize(context: &RequestContext<'_>) -> InitializeOutcom
     match open(context, client).await {
         Ok((name, initialize_result)) => {
             let answer = reply::result(asked.id, &initialize_result);
-            InitializeOutcome { answer, name: Some(name), later: None }
+            InitializeOutcome { name: Some(name), ..InitializeOutcome::answered(answer) }
         }
         Err(HandshakeError::Named(refusal)) => {
             app.metrics.refused("no_session");
-            InitializeOutcome::refused(refusal.answer(asked, Era::Legacy))
+            let ReplyText { text, held_by, .. } = refusal.answer(asked, Era::Legacy);
+            InitializeOutcome { held_by, ..InitializeOutcome::answered(text) }
         }
         Err(HandshakeError::Here { sentence, later }) => {
             app.metrics.refused("no_session");
             let answer = reply::error(asked.id, Code::INTERNAL_ERROR, &sentence);
-            InitializeOutcome { later, ..InitializeOutcome::refused(answer) }
+            InitializeOutcome { later, ..InitializeOutcome::answered(answer) }
         }
     }
 }

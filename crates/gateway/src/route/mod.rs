@@ -14,11 +14,21 @@ use crate::{
         CallOutcome,
         modern::{bridge, validate::validate},
     },
+    catalog::list,
     config::target::Target,
-    identify::RequestContext,
+    identify::{self, RequestContext},
     session_tools,
     state::snapshot,
 };
+
+/// Whether a request depends on the connection and on no session that it names: lists as the client saw them last, and the
+/// log level. Of several replicas, the one that holds the default session answers it.
+fn belongs_home(context: &RequestContext<'_>) -> bool {
+    let method = context.request_ref().method;
+    context.app.cluster.is_some()
+        && context.connection.is_some()
+        && (list::is_list(method) || method == "logging/setLevel")
+}
 
 /// Answers a request. A legacy client has sent `initialize` before.
 pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
@@ -43,6 +53,12 @@ pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
         }
         _ => context,
     };
+    if belongs_home(context)
+        && let Some(refusal) =
+            Box::pin(identify::refusal_if_home_is_elsewhere(context.app, context)).await
+    {
+        return refusal.answer(asked, context.era).into();
+    }
     // Boxed, like every rare path: otherwise the future of every call would have its size.
     if session_tools::may_be(context)
         && let Some(done) = Box::pin(session_tools::call(context)).await

@@ -10,6 +10,7 @@ mod switch;
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use stayput_identify::tools::{SessionTool, ToolArguments, ToolError};
 
 use crate::{
@@ -78,7 +79,8 @@ pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
         }
         Err(refusal) => {
             record.came_to(CallEnd::ToolError);
-            ReplyText::new(refusal.answer(context.request_ref(), context.era()))
+            let answer = refusal.answer(context.request_ref(), context.era());
+            ReplyText { status: StatusCode::OK, ..answer }
         }
     })
 }

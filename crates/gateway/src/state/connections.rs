@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Clock as _, Handle, Owner, SessionId, SessionOpenError, SystemClock};
+use stayput_core::{Clock as _, Handle, Holder, Owner, SessionId, SessionOpenError, SystemClock};
 use tokio::time::Instant;
 
 use crate::{
+    cluster::SessionName,
     connections::connection::{Connection, ConnectionGuard},
     observe::events::Event,
     state::AppState,
@@ -35,6 +36,46 @@ impl AppState {
             self.note(session, Event::Resumed { server: known.target.label() });
         }
         Ok(Some(known))
+    }
+
+    /// Returns the replica that holds the default session of a connection. A session without a holder is claimed here.
+    pub(crate) async fn home_elsewhere(&self, connection: &Connection) -> Option<Holder> {
+        self.cluster.as_ref()?;
+        for _ in 0..2 {
+            let name = SessionName::Id(connection.default_session());
+            if connection.reenter_default_session(&self.sessions).is_some() {
+                return None;
+            }
+            if let Some(holder) = self.cached_holder(&name) {
+                return Some(holder);
+            }
+            match self.session(&connection.owner, connection.default_session()).await {
+                Err(SessionOpenError::HeldElsewhere { holder }) if !holder.address.is_empty() => {
+                    if !self.reload_default_session(connection).await.unwrap_or_default() {
+                        self.cache_holder(name, &holder);
+                        return Some(holder);
+                    }
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Reads the default session of a connection from the store. Returns whether it is another one than before.
+    pub(crate) async fn reload_default_session(
+        &self,
+        connection: &Connection,
+    ) -> Result<bool, SessionOpenError> {
+        if self.cluster.is_none() {
+            return Ok(false);
+        }
+        let found = self.sessions.find_connection(&connection.owner, connection.name()).await?;
+        let Some((session, _)) = found.filter(|it| it.0 != connection.default_session()) else {
+            return Ok(false);
+        };
+        connection.set_default_session(session);
+        Ok(true)
     }
 
     /// Checks the access of every listening client against this configuration.

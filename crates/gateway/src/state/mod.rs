@@ -40,6 +40,7 @@ use crate::{
         list::{MergedPage, PageFacts},
         list_cache::ListCache,
     },
+    cluster::Cluster,
     config::{Identify, Limits, OnLoss, ServerEntry, Tls, ToolFilter},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
@@ -113,6 +114,8 @@ pub(crate) struct Services {
     /// Memory budget of request bodies.
     pub(crate) body_budget: Arc<BodyBudget>,
     pub(crate) health: Health,
+    /// Other gateways on the same store, if they cooperate.
+    pub(crate) cluster: Option<Arc<Cluster>>,
     /// Audit log and spans, if configured.
     pub(crate) watch: Option<Arc<Observers>>,
     /// True when the gateway is about to stop: event streams end.
@@ -334,7 +337,10 @@ impl AppState {
         let mut waited = Duration::ZERO;
         loop {
             match attempt().await {
-                Err(SessionOpenError::HeldElsewhere { .. }) if waited < limit => {
+                // The request is forwarded to a process with an address.
+                Err(SessionOpenError::HeldElsewhere { holder })
+                    if waited < limit && (self.cluster.is_none() || holder.address.is_empty()) =>
+                {
                     tokio::time::sleep(TAKEOVER_POLL_INTERVAL).await;
                     waited += TAKEOVER_POLL_INTERVAL;
                 }

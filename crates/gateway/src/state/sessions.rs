@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use stayput_core::{
-    EndReason, OpenOptions, OpenedSession, Origin, Session, SessionId, SessionOpenError,
+    EndReason, Holder, OpenOptions, OpenedSession, Origin, Session, SessionId, SessionOpenError,
 };
 
-use crate::{observe::events::Event, reply::loss, state::AppState};
+use crate::{cluster::SessionName, observe::events::Event, reply::loss, state::AppState};
 
 impl AppState {
     /// Opens the session that `wish` asks for, for a client of `server`. Records an event if the session is new.
@@ -20,6 +20,18 @@ impl AppState {
             self.note(opened.session.id(), Event::Opened { server });
         }
         Ok(opened)
+    }
+
+    /// Returns the replica that holds a session, if a request has shown it before.
+    pub(crate) fn cached_holder(&self, name: &SessionName) -> Option<Holder> {
+        self.cluster.as_ref()?.holders.get(name)
+    }
+
+    /// Notes the replica that holds a session, if it can be reached.
+    pub(crate) fn cache_holder(&self, name: SessionName, holder: &Holder) {
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| !holder.address.is_empty()) {
+            cluster.holders.insert(name, holder);
+        }
     }
 
     /// Ends a session that its client has closed.

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use stayput_testkit::{mcp::TestServer, redis::Redis};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
 };
 
 use crate::{
     kit::{Peer, Stage, greet_as, hello, raw},
-    support::{LONG, until},
+    support::{Gateway, LONG, until},
 };
 
 /// Observer: the address that the gateway listens on, without the port.
@@ -52,6 +52,11 @@ async fn name_in_the_certificate(stage: Stage) -> String {
     let shown = String::from_utf8_lossy(&shown).into_owned();
     let line = shown.lines().find_map(|line| line.strip_prefix("subject=CN = "));
     line.unwrap_or("none").to_owned()
+}
+
+/// Settings of a gateway in a cluster on `redis`.
+fn clustered(redis: &Redis, cluster: &Value) -> Value {
+    json!({ "store": redis.url(), "lease": "2s", "seal": "5".repeat(64), "cluster": cluster })
 }
 
 /// Observer: the end of the lease in the store, in minutes from now.
@@ -243,6 +248,54 @@ keys! {
         let server = TestServer::http(&["--era", "legacy"]).await;
         let key = key.url(&server).set(json!("5ea1".repeat(16)));
         key.shows(count_without_the_generated_key, ["2", "error"]).await;
+    }
+    "stayput.data" data_is_where_keys_are |key| {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("chosen");
+        let observe = async |stage: Stage| {
+            let _gateway = stage.gateway().await;
+            let is_there = std::fs::remove_dir_all(&data).is_ok();
+            if is_there { "there" } else { "elsewhere" }.to_owned()
+        };
+        key.set(json!(data)).shows(observe, ["there", "elsewhere"]).await;
+    }
+    "stayput.cluster.listen" other_gateways_reach_the_address |key| {
+        let redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let key = key.with(&clustered(&redis, &json!({ "key": "k".repeat(32) })));
+        let key = key.set(json!(address.to_string())).instead_of(json!("127.0.0.1:0"));
+        let observe = async |stage: Stage| {
+            let _gateway = stage.gateway().await;
+            let reached = TcpStream::connect(address).await.is_ok();
+            if reached { "reached" } else { "refused" }.to_owned()
+        };
+        key.shows(observe, ["reached", "refused"]).await;
+    }
+    "stayput.cluster.advertise" other_gateways_learn_the_url |key| {
+        let redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+        let cluster = json!({ "listen": "127.0.0.1:0", "key": "k".repeat(32) });
+        let key = key.with(&clustered(&redis, &cluster)).set(json!("http://localhost:1"));
+        let observe = async |stage: Stage| {
+            redis_cli(&redis, &["flushall"]);
+            let _gateway = stage.gateway().await;
+            let rows = redis_cli(&redis, &["hvals", "stayput:{leases}:holders"]);
+            let is_known = rows.contains("http://localhost:1");
+            if is_known { "url" } else { "address" }.to_owned()
+        };
+        key.shows(observe, ["url", "address"]).await;
+    }
+    "stayput.cluster.key" gateways_share_a_key |key| {
+        let redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
+        let mut settings = clustered(&redis, &json!({ "listen": "127.0.0.1:0" }));
+        let key = key.with(&settings);
+        settings["cluster"]["key"] = json!("k".repeat(32));
+        let _first = Gateway::with(json!({}), settings).await;
+        let key = key.set(json!("k".repeat(32))).instead_of(json!("l".repeat(32)));
+        let observe = async |stage: Stage| match stage.start().await {
+            Ok(_) => "start".to_owned(),
+            Err(_) => "no start".to_owned(),
+        };
+        key.shows(observe, ["start", "no start"]).await;
     }
     "stayput.audit.to" audit_goes_to_a_file |key| {
         let folder = tempfile::tempdir().unwrap();

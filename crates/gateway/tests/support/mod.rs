@@ -122,7 +122,8 @@ impl Gateway {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let mut words = line.split(|c: char| c.is_whitespace() || c == '"');
                 let url = words
-                    .find(|word| ["http://", "https://"].iter().any(|it| word.starts_with(it)));
+                    .find(|word| ["http://", "https://"].iter().any(|it| word.starts_with(it)))
+                    .filter(|_| line.contains("stayput listens on"));
                 if let (Some(url), Some(_)) = (url, &found) {
                     let base = url.split("/mcp").next().unwrap_or(url).trim_end_matches('/');
                     let _ = found.take().unwrap().send(base.to_owned());

@@ -21,7 +21,7 @@ use self::changes::Changes;
 use crate::{
     app::{self, Plan, ServeError, maintenance, reload::file_watch::Watch},
     auth::{Claims, rate_limit::RateLimiter},
-    config::{Config, ConfigError, target::Target},
+    config::{ClusterSettings, Config, ConfigError, target::Target},
     observe::ObserveRules,
     reply::loss::LISTS_CHANGED,
     state::{AppState, ServerSet},
@@ -37,6 +37,8 @@ pub(crate) struct Source {
     pub(crate) listen: Option<SocketAddr>,
     /// URL of the store. It can contain a password.
     pub(crate) store: Option<String>,
+    /// Folder of keys and private folders.
+    pub(crate) data: Option<PathBuf>,
     pub(crate) open_to_all: bool,
 }
 
@@ -70,6 +72,7 @@ impl Source {
         let config = config.map(|config| Config {
             listen: self.listen.unwrap_or(config.listen),
             store: self.store.clone().unwrap_or(config.store),
+            data: self.data.clone().or(config.data),
             ..config
         });
         (config.map_err(StartError::from), files)
@@ -101,6 +104,9 @@ struct FixedSettings {
     lease: Duration,
     told: ObserveRules,
     seal: Vec<SealKey>,
+    cluster: Option<ClusterSettings>,
+    /// Folder of keys and private folders, as configured.
+    data: Option<PathBuf>,
 }
 
 impl ConfigReader {
@@ -118,6 +124,8 @@ impl ConfigReader {
             lease: config.lease,
             told: config.watch.clone(),
             seal: config.seal.clone(),
+            cluster: config.cluster.clone(),
+            data: config.data.clone(),
         };
         let watch = Watch::new(begun, &files);
         Ok((config, Self { source, watch, refused: false, fixed }))
@@ -177,9 +185,9 @@ impl ConfigReader {
             return Err(StartError::from(error.clone()).into());
         }
         let mut warnings = config.all_warnings();
-        let open_to_all = self.source.open_to_all;
+        let (open_to_all, data) = (self.source.open_to_all, config.data.clone());
         let mut plan = Plan { open_to_all, ..Plan::of(config)? };
-        warnings.extend(self.fixed.restore_fixed(&mut plan, before));
+        warnings.extend(self.fixed.restore_fixed((&mut plan, data), before));
         let owners = app::owners(std::mem::take(&mut plan.auth), Some(&before.owners))?;
         app::exposed(&plan, &owners)?;
         let changes = Changes::between(before, &mut plan.servers);
@@ -216,7 +224,11 @@ impl ConfigReader {
 
 impl FixedSettings {
     /// Resets the settings that cannot change. Returns a warning for each.
-    fn restore_fixed(&self, plan: &mut Plan, before: &AppState) -> Vec<String> {
+    fn restore_fixed(
+        &self,
+        (plan, configured): (&mut Plan, Option<PathBuf>),
+        before: &AppState,
+    ) -> Vec<String> {
         let mut warnings = Vec::new();
         if plan.listen != Some(self.listen) {
             warnings.push(format!(
@@ -242,6 +254,8 @@ impl FixedSettings {
             ("audit", plan.watch.audit == self.told.audit),
             ("otlp", plan.watch.spans == self.told.spans),
             ("seal", are_same(&plan.seal, &self.seal)),
+            ("cluster", plan.cluster == self.cluster),
+            ("data", configured == self.data),
         ] {
             if !as_before {
                 warnings.push(format!("`{what}` is as it was: it holds from the next start on"));

@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{
     app::standalone::Signals,
-    cli,
+    commands::cli,
     config::{Config, SETTINGS, command_server},
     observe::log,
 };

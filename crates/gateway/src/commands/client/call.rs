@@ -5,7 +5,7 @@ use std::io::Read as _;
 use serde_json::{Map, Value, json};
 
 use super::{GatewayAddress, RemoteError, mcp::Connection, say, tools};
-use crate::cli::CallArgs;
+use crate::commands::cli::CallArgs;
 use crate::commands::terminal::plain;
 
 /// Makes one call and prints its result.

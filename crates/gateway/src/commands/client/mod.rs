@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     app::{ServeError, instance_lock, reload::StartError},
-    cli::{GatewayArgs, StoreUrl, found, stdio},
+    commands::cli::{GatewayArgs, StoreUrl, found, stdio},
     config::command_server::Definition,
     listen::unix_socket,
 };
@@ -147,7 +147,9 @@ impl GatewayArgs {
             Some(StoreUrl(store)) => definition.on(store),
             None => definition,
         };
-        Ok(GatewayAddress::Socket(instance_lock::folder(&definition.config()?.store)?))
+        let config = definition.config()?;
+        let data = self.data.as_deref().or(config.data.as_deref());
+        Ok(GatewayAddress::Socket(instance_lock::data_folder(data, &config.store)?))
     }
 }
 

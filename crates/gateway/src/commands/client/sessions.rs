@@ -10,7 +10,7 @@ use super::{GatewayAddress, RemoteError, say, write};
 use crate::commands::terminal::{colours, memory, plain, span, strong, table};
 use crate::{
     admin::encoded,
-    cli::{End, Filter, SessionsArgs, SessionsCommand},
+    commands::cli::{End, Filter, SessionsArgs, SessionsCommand},
 };
 
 /// Timeout of a request.

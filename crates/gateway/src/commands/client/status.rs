@@ -8,7 +8,7 @@ use super::{
     sessions::{all, ask, text},
 };
 use crate::{
-    cli::Filter,
+    commands::cli::Filter,
     commands::terminal::{colours, memory, span, strong, table},
 };
 

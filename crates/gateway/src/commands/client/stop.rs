@@ -17,7 +17,9 @@ use super::{
     status::role,
 };
 use crate::{
-    app::instance_lock, cli::Filter, cli::StopArgs, commands::terminal::span, listen::unix_socket,
+    app::instance_lock,
+    commands::{cli::Filter, cli::StopArgs, terminal::span},
+    listen::unix_socket,
 };
 
 /// Time in which the process has to end: its calls in flight and its children get some of it.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{GatewayAddress, RemoteError, mcp::Connection, say};
-use crate::{cli::ToolsArgs, commands::terminal::plain};
+use crate::commands::{cli::ToolsArgs, terminal::plain};
 
 /// Most pages of a list that are read.
 const MAX_PAGES: usize = 100;

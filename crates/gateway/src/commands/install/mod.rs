@@ -14,7 +14,7 @@ use stayput_config::{
 };
 
 use self::file::ClientFile;
-use crate::{cli::Install, config::server_name};
+use crate::{commands::cli::Install, config::server_name};
 
 /// Change of a file that is not written yet.
 struct Plan {

@@ -94,7 +94,7 @@ pub(crate) async fn run(
         session: key.map(|key| key.value().to_owned()),
     };
     let way = HolderAddress {
-        data: instance_lock::folder(&config.store)?,
+        data: instance_lock::data_folder(config.data.as_deref(), &config.store)?,
         hello,
         lasting: false,
         wanted: watch::Sender::new(true),

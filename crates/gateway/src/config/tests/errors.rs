@@ -135,6 +135,28 @@ fn settings_errors_name_their_place() {
 }
 
 #[test]
+fn cluster_errors_name_their_place() {
+    for (stayput, expected) in [
+        (r#"{"cluster": {}}"#, "stayput.cluster: this must be an object with \"listen\""),
+        (
+            r#"{"cluster": {"listen": "127.0.0.1:1", "key": "short"}}"#,
+            "stayput.cluster.key: a cluster key has at least 32 characters",
+        ),
+        (
+            r#"{"cluster": {"listen": "[::]:1", "key": "0123456789abcdef0123456789abcdef"}}"#,
+            "stayput.cluster: \"advertise\" is missing",
+        ),
+        (
+            r#"{"cluster": {"listen": "[::1]:1", "advertise": "https://h/x", "key": "0123456789abcdef0123456789abcdef"}}"#,
+            "stayput.cluster.advertise: this must be a URL with host and port",
+        ),
+    ] {
+        let said = settings_say(stayput);
+        assert!(said.starts_with("/etc/mcp.json:2:") && said.contains(expected), "{said}");
+    }
+}
+
+#[test]
 fn invalid_json_error_names_its_place() {
     for (text, expected) in [
         ("{\n  \"mcpServers\": {,}\n}", ":2:18: this is not JSON: a name in double quotes"),

@@ -54,7 +54,10 @@ fn whole() -> Value {
             },
             "audit": {"to": "stderr", "arguments": true},
             "otlp": {"url": "https://h/v1/traces", "headers": {"A": "1"}},
-            "seal": ["0".repeat(64)],
+            "seal": ["0".repeat(64)], "data": "/var/lib/stayput",
+            "cluster": {
+                "listen": "127.0.0.1:2", "advertise": "http://h:2", "key": "k".repeat(32),
+            },
         },
     })
 }
@@ -192,6 +195,7 @@ fn is_beyond_schema(file: &Value, error: &str) -> bool {
         "a time of a second or more",
         "a time from",
         "a sealing key has",
+        "a cluster key has",
     ];
     let disabled = file["mcpServers"]["files"]["disabled"] == true;
     disabled || beyond.iter().any(|it| error.contains(it))
@@ -252,6 +256,7 @@ fn file_with_every_key_is_valid() {
         keys::PROXY,
         keys::AUDIT,
         keys::OTLP,
+        keys::CLUSTER,
     ]
     .concat();
     for key in keys {

@@ -184,6 +184,7 @@ impl Fixture {
             call_limiter: Arc::default(),
             body_budget: Arc::default(),
             health: Health::default(),
+            cluster: None,
             watch: None,
             closing: tokio::sync::watch::channel(false).1,
         };
@@ -209,7 +210,9 @@ impl Fixture {
                 let text = text.map(|rest| rest.text().to_owned());
                 Answer::Session { id: session.id(), origin, text, given, ephemeral }
             }
-            SessionChoice::Answer(text) => Answer::Refused(serde_json::from_str(&text).unwrap()),
+            SessionChoice::Answer(text) => {
+                Answer::Refused(serde_json::from_slice(&text.text).unwrap())
+            }
         }
     }
 

@@ -255,7 +255,7 @@ async fn session_name_is_removed_from_the_request() {
                 let (start, end) = (rest.find(r#""params":"#).unwrap() + 9, rest.len() - 1);
                 rest[start..end].to_owned()
             }),
-            SessionChoice::Answer(answer) => panic!("{answer}"),
+            SessionChoice::Answer(answer) => panic!("{:?}", answer.text),
         }
     };
     for (params, left) in [

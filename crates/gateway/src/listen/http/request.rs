@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     listen::{
+        forward,
         router::{BodyHandler, RequestPeer, Step, body_refusal, enter, refuse},
         workers,
     },
@@ -83,24 +84,56 @@ fn check(head: &Parts) -> Result<(), (StatusCode, &'static str)> {
     Ok(())
 }
 
-/// Authenticates the head of a request, reads its body and answers it.
+/// Answers a request, here or at the replica that holds its session.
 async fn read_and_answer(
     app: &Arc<AppState>,
     peer: RequestPeer,
     state: &ConnState,
     (head, body): (&Parts, &mut RequestBody),
 ) -> Result<Response<Reply>, Disconnected> {
+    // Kept only if it may have to be forwarded.
+    let mut kept = app.cluster.as_ref().map(|_| Bytes::new());
+    let response = take_here(app, peer, state, (head, body, &mut kept)).await?;
+    if !forward::is_due(&response) {
+        return Ok(response);
+    }
+    // Boxed because it is rare.
+    Ok(Box::pin(forward::settle(app, peer, (head, kept.unwrap_or_default()), response)).await)
+}
+
+async fn take_here(
+    app: &Arc<AppState>,
+    peer: RequestPeer,
+    state: &ConnState,
+    (head, body, kept): (&Parts, &mut RequestBody, &mut Option<Bytes>),
+) -> Result<Response<Reply>, Disconnected> {
     // Both futures are pinned here, because they are large and would be copied.
     let handler = match pin!(enter(app, peer, head)).await {
-        Step::Answer(response) => return Ok(*response),
+        Step::Answer(response) => {
+            // A request that is forwarded takes its body along.
+            if let (Some(kept), Some(owner)) = (kept, forward::owner(&response)) {
+                let permit = app.body_budget.permit(owner);
+                match body.collect(state, (&app.rules, permit)).await {
+                    Ok(body) => *kept = body,
+                    Err(BodyError::Gone) => return Err(Disconnected),
+                    Err(why) => return Ok(body_refusal(app, &why)),
+                }
+            }
+            return Ok(*response);
+        }
         Step::Body(handler) => handler,
     };
     let (begin, owner) = (Instant::now(), handler.owner());
     let permit = app.body_budget.permit(owner);
     let collected = body.collect(state, (&app.rules, permit)).await;
     app.rate_limiter.charge_now(owner, body.size());
+    if let (Some(kept), Ok(body)) = (kept, &collected) {
+        *kept = body.clone();
+    }
+    let is_late = app.newer().is_some() || begin.elapsed() > RECHECK_AFTER;
     match collected {
-        Ok(body) if app.newer().is_some() || begin.elapsed() > RECHECK_AFTER => {
+        // The replica that forwarded a request watches over the access of its client.
+        Ok(body) if is_late && !peer.is_replica() => {
             // Boxed because it is rare.
             Box::pin(answer_late(app, peer, (head, body))).await
         }

@@ -143,6 +143,10 @@ pub(crate) struct Serve {
     /// Store of the sessions: sqlite:PATH, memory:, postgres://… or redis://…
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
+    /// Folder of keys, of the private folders of sessions and of the socket; several gateways on one machine need one
+    /// each [default: beside the store's file, or in the user's data folder]
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
     /// Level of the log on the standard error: off, error, warn, info, debug or trace; comes before RUST_LOG
     /// [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = log::level)]
@@ -268,7 +272,8 @@ impl Serve {
     pub(crate) fn source(&self, folder: &Path) -> Result<Source, StartError> {
         let store = self.store.as_ref().map(StoreUrl::checked).transpose()?.map(str::to_owned);
         let (listen, open_to_all) = (self.listen, self.open_to_all);
-        Ok(Source { file: self.file(folder)?, listen, store, open_to_all })
+        let data = self.data.clone();
+        Ok(Source { file: self.file(folder)?, listen, store, data, open_to_all })
     }
 
     fn file(&self, folder: &Path) -> Result<PathBuf, StartError> {

@@ -49,6 +49,9 @@ pub(crate) struct GatewayArgs {
     /// The store of the gateway: sqlite:PATH, memory:, postgres://… or redis://…
     #[arg(long, value_name = "URL", global = true, conflicts_with = "url")]
     pub(crate) store: Option<StoreUrl>,
+    /// The data folder of the gateway, if it was started with one
+    #[arg(long, value_name = "FOLDER", global = true, conflicts_with = "url")]
+    pub(crate) data: Option<PathBuf>,
     /// The address of a gateway, instead of the one that runs here
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) url: Option<String>,
@@ -204,6 +207,6 @@ impl StopArgs {
     /// Returns the same process as the arguments of other commands name it.
     pub(crate) fn at(&self) -> GatewayArgs {
         let (config, store) = (self.config.clone(), self.store.clone());
-        GatewayArgs { config, store, url: None, token_file: None, json: self.json }
+        GatewayArgs { config, store, data: None, url: None, token_file: None, json: self.json }
     }
 }

@@ -1,0 +1,183 @@
+//! This gateway among others on the same store: its registration, the listener for other replicas, and their liveness.
+
+use std::{io, sync::Arc, time::Duration};
+
+use stayput_core::{Digest, Holder, Sessions, Store};
+use stayput_stores::Address;
+use tokio::{net::TcpListener, sync::watch, time::Instant};
+
+use super::{Plan, ServeError, build};
+use crate::{
+    cluster::{
+        Cluster,
+        registry::{Registry, RegistryError, Row},
+    },
+    config::ClusterKey,
+    listen::{acceptor::Acceptor, workers::Workers},
+    state::AppState,
+};
+
+/// Time beyond the lease that a start waits for the lease of a gateway that was killed.
+const START_GRACE: Duration = Duration::from_secs(1);
+
+/// Poll interval of that wait.
+const START_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Longest pause between two reads of the registry.
+const MAX_REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Interval at which a new lease is noticed.
+const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Row of this gateway in the registry.
+pub(super) struct Registration {
+    registry: Registry,
+    holder: Holder,
+    row: Row,
+}
+
+/// Whether gateways of several machines can use the store.
+fn is_common(plan: &Plan) -> bool {
+    !matches!(plan.store.parse(), Ok(Address::Sqlite(_) | Address::Memory))
+}
+
+/// Refuses a cluster without a common store, or without a common key for what is stored.
+pub(super) fn check(plan: &Plan) -> Result<(), ServeError> {
+    match &plan.cluster {
+        Some(_) if !is_common(plan) => Err(ServeError::ClusterStore),
+        Some(_) if plan.seal.is_empty() => Err(ServeError::ClusterSeal),
+        _ => Ok(()),
+    }
+}
+
+/// Binds the internal listener, if there is one. Returns the holder with the address under which others reach it.
+pub(super) async fn bind(
+    plan: &Plan,
+    holder: Holder,
+) -> Result<(Option<TcpListener>, Holder), ServeError> {
+    let Some(settings) = &plan.cluster else { return Ok((None, holder)) };
+    let address = settings.listen;
+    let failed = |error: io::Error| ServeError::ClusterListen { address, error };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let url = match &settings.advertise {
+        Some(url) => url.clone(),
+        None => format!("http://{}", listener.local_addr().map_err(failed)?),
+    };
+    let holder = Holder { id: holder.id, ..Holder::at(&url)? };
+    Ok((Some(listener), holder))
+}
+
+/// Registers this gateway in a store that others can use, too. Refuses to run beside gateways with which it does not
+/// cooperate.
+pub(super) async fn join(
+    plan: &Plan,
+    sessions: &Sessions,
+    store: Arc<dyn Store>,
+) -> Result<Option<Registration>, ServeError> {
+    if !is_common(plan) {
+        return Ok(None);
+    }
+    let keys = plan.cluster.iter().flat_map(|it| &it.keys).map(ClusterKey::fingerprint).collect();
+    let started = sessions.current_lease().epoch.0;
+    let row = Row { keys, servers: servers_hash(plan), started };
+    let (registry, holder) = (Registry::new(store), sessions.holder().clone());
+    let registration = Registration { registry, holder, row };
+    if let Err(error) = registration.enter(plan, sessions).await {
+        registration.leave().await;
+        // The lease would keep others waiting.
+        let _ = sessions.close().await;
+        return Err(error);
+    }
+    Ok(Some(registration))
+}
+
+/// Hashes the names of the servers and how they are reached.
+fn servers_hash(plan: &Plan) -> String {
+    let parts = plan.servers.iter().map(|it| {
+        let identity = it.server.configuration().to_hex();
+        format!("{} {identity}", it.server.name())
+    });
+    let mut parts: Vec<String> = parts.collect();
+    parts.sort_unstable();
+    let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
+    Digest::of("stayput.cluster.servers", &parts).to_hex()
+}
+
+impl Registration {
+    /// Registers this gateway. A gateway that was killed keeps its lease for a while, so this waits until it is gone.
+    async fn enter(&self, plan: &Plan, sessions: &Sessions) -> Result<(), ServeError> {
+        let end = Instant::now() + plan.lease.saturating_add(START_GRACE);
+        loop {
+            self.registry.write(&self.holder, sessions.current_lease(), &self.row).await?;
+            match self.registry.check(&self.holder, &self.row).await {
+                Ok(()) => break,
+                Err(RegistryError::Store(error)) => return Err(error.into()),
+                Err(refusal) if Instant::now() >= end => return Err(refusal.into()),
+                Err(_) => {}
+            }
+            tokio::time::sleep(START_POLL_INTERVAL).await;
+            // Without the lease, the row of this gateway would count as that of a dead one.
+            sessions.renew().await?;
+        }
+        if plan.cluster.is_some() {
+            let seal = build::seal(plan.seal.clone(), &plan.data.join("key"))?;
+            self.registry.check_seal(&seal).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the row whenever the lease has changed, and reads which other replicas live. Never returns.
+    pub(super) async fn refresh(self: Arc<Self>, app: Arc<AppState>) {
+        let interval = (app.sessions.settings().lease / 3).min(MAX_REFRESH_INTERVAL);
+        loop {
+            let lease = app.sessions.current_lease();
+            // An outage of the store is reported by the renewal of the lease.
+            let _ = self.refresh_once(&app).await;
+            let due = Instant::now() + interval;
+            // A row with a lost lease looks like that of a dead gateway, so a new lease is written at once.
+            while Instant::now() < due && app.sessions.current_lease() == lease {
+                tokio::time::sleep(LEASE_POLL_INTERVAL).await;
+            }
+        }
+    }
+
+    async fn refresh_once(&self, app: &AppState) -> Result<(), stayput_core::StoreError> {
+        let lease = app.sessions.current_lease();
+        self.registry.write(&self.holder, lease, &self.row).await?;
+        if let Some(cluster) = &app.cluster {
+            cluster.set_live(self.registry.read().await?);
+        }
+        Ok(())
+    }
+
+    /// Removes the row.
+    pub(super) async fn leave(&self) {
+        let _ = self.registry.remove(&self.holder).await;
+    }
+}
+
+/// Prepares the cooperation with other replicas, if it is configured.
+pub(super) fn cluster(
+    plan: &Plan,
+    sessions: &Sessions,
+) -> Result<Option<Arc<Cluster>>, ServeError> {
+    let Some(settings) = &plan.cluster else { return Ok(None) };
+    Ok(Some(Arc::new(Cluster::new(sessions.holder().clone(), &settings.keys)?)))
+}
+
+/// Accepts connections of other replicas, until the task is aborted.
+pub(super) async fn accept(
+    app: Arc<AppState>,
+    (listener, workers): (TcpListener, Arc<Workers>),
+    stopped: watch::Receiver<bool>,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                Acceptor::enter_replica(&app.now(), (socket, &workers.next()), stopped.clone());
+            }
+            // Most likely too many open files. Some of them are closed after a while.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Request to another replica, and the certainty whether it ran.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, header};
+use stayput_core::Holder;
+use stayput_http::{Delivery, Request};
+use stayput_wire::{Message, header as mcp};
+
+use super::{Cluster, peers::Peer, proxied::ProxiedStream, signature::NOT_HELD};
+use crate::{
+    auth::Principal,
+    reply::{self, Reply},
+};
+
+/// Longest time for a new connection to a replica.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Silence after which TCP probes whether a replica is still there.
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Largest answer that is not a stream: that of a call, and some bytes for its envelope.
+const MAX_ANSWER: usize = 2 * Message::MAX_BYTES;
+
+/// Request of a client, as it arrived.
+pub(crate) struct ForwardedRequest<'a> {
+    pub(crate) method: &'a Method,
+    /// Path and query.
+    pub(crate) path: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) principal: &'a Principal,
+}
+
+/// Outcome of a forwarded request.
+pub(crate) enum ForwardOutcome {
+    /// The replica has answered.
+    Answered(Box<Response<Reply>>),
+    /// The replica does not hold the session, and has run nothing.
+    NotHeld,
+    /// The replica was not reached: nothing was sent.
+    NotSent(String),
+    /// The request was sent, and the answer did not come: it may have run.
+    Unknown(String),
+}
+
+impl Cluster {
+    /// Forwards a request to the replica that holds its session. Dropping the future, or the body of the answer, tells
+    /// that replica that the client is gone.
+    pub(crate) async fn forward(
+        &self,
+        to: &Holder,
+        request: ForwardedRequest<'_>,
+    ) -> ForwardOutcome {
+        let peer = self.peers.get(to);
+        let ForwardedRequest { method, path, headers, body, principal } = request;
+        let signed = self.signer.sign(to, (method, path), (headers, &body), principal);
+        let (Some(headers), Ok(url)) = (signed, peer.target(path)) else {
+            return ForwardOutcome::NotSent("the request cannot be sent to a replica".to_owned());
+        };
+        let outgoing = Request {
+            method: method.clone(),
+            url,
+            headers,
+            body: body.clone(),
+            // A call may take as long as its server needs. A replica that is gone is noticed by its lease.
+            first_byte: Duration::MAX,
+            idle: Duration::MAX,
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = self.client.send(outgoing) => answer,
+            () = peer.died() => {
+                return ForwardOutcome::Unknown("its lease ended before it answered".to_owned());
+            }
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) if error.delivery() == Delivery::NotSent => {
+                return ForwardOutcome::NotSent(error.to_string());
+            }
+            Err(error) => return ForwardOutcome::Unknown(error.to_string()),
+        };
+        if let Some(why) = answer.headers.get(NOT_HELD).cloned() {
+            // Read to its end, so that the connection can be used again.
+            let text = answer.body.collect(MAX_ANSWER).await.unwrap_or_default();
+            if why == "moved" {
+                return ForwardOutcome::NotHeld;
+            }
+            let text = String::from_utf8_lossy(&text).into_owned();
+            tracing::warn!("the replica at {} refused a request: {text}", to.address);
+            return ForwardOutcome::NotSent("it refused a request of this gateway".to_owned());
+        }
+        relay(answer, &peer, &body).await
+    }
+}
+
+/// Passes the answer of a replica to `request` on: a stream as it comes, anything else as a whole.
+async fn relay(answer: stayput_http::Response, peer: &Peer, request: &[u8]) -> ForwardOutcome {
+    let (status, headers) = (answer.status, answer.headers);
+    let body = if is_stream(&headers) {
+        Reply::Stream(Box::new(ProxiedStream::new(answer.body, peer.died(), request)))
+    } else {
+        let whole = tokio::select! {
+            biased;
+            whole = answer.body.collect(MAX_ANSWER) => whole.map_err(|error| error.to_string()),
+            () = peer.died() => Err("its lease ended during its answer".to_owned()),
+        };
+        match whole {
+            Ok(whole) => Reply::Whole(whole, None),
+            Err(reason) => return ForwardOutcome::Unknown(reason),
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    copy_headers(&headers, response.headers_mut());
+    ForwardOutcome::Answered(Box::new(response))
+}
+
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(mcp::EVENT_STREAM.as_bytes()))
+}
+
+/// Copies the headers of an answer, without those that this gateway sets by itself.
+fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
+    const SET_HERE: [http::HeaderName; 4] =
+        [header::CONNECTION, header::CONTENT_LENGTH, header::DATE, header::TRANSFER_ENCODING];
+    for (name, value) in from {
+        if !SET_HERE.contains(name) {
+            to.append(name, value.clone());
+        }
+    }
+}
+
+/// Answer to a request that another replica got, and whose answer did not come.
+pub(crate) fn unknown(request: &[u8], reason: &str) -> Response<Reply> {
+    tracing::warn!("a request that was forwarded got no answer: {reason}");
+    reply::message(unknown_text(request))
+}
+
+/// Text of that answer.
+pub(super) fn unknown_text(request: &[u8]) -> String {
+    let sentence = "The gateway that holds this session was lost before its answer came. This call may or may not have \
+                    been carried out; check before you repeat it.";
+    let message = Message::parse(request).ok();
+    let id = message.as_ref().and_then(|it| it.id()).map_or("null", |id| id.as_str());
+    let method = message.as_ref().and_then(|it| it.method()).unwrap_or_default();
+    let era = match message.as_ref().and_then(|it| it.params()) {
+        Some(params) if params.find(&["_meta", stayput_wire::meta::PROTOCOL_VERSION]).is_some() => {
+            stayput_wire::Era::Modern
+        }
+        _ => stayput_wire::Era::Legacy,
+    };
+    reply::failure(reply::RequestRef { id, method }, era, sentence)
+}

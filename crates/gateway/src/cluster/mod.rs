@@ -1,0 +1,111 @@
+//! Other gateways on the same store: replicas.
+//!
+//! A session is held by one replica, which has its links. A request for it can arrive at any replica, and is forwarded
+//! to the holder in one hop. The store decides who holds a session; nothing here does.
+//!
+//! | file | content |
+//! |---|---|
+//! | `registry.rs` | rows of all gateways in the store: address, lease, fingerprints of keys |
+//! | `signature.rs`, `replay.rs` | signed requests between replicas, each accepted once |
+//! | `forward.rs` | request to the holder of a session, and the certainty whether it ran |
+//! | `proxied.rs` | answer of a replica, passed on to the client as it comes |
+//! | `holders.rs` | cache of the holders of sessions |
+//! | `peers.rs` | replicas that are known to live |
+
+mod forward;
+mod holders;
+mod peers;
+mod proxied;
+pub(crate) mod registry;
+mod replay;
+mod signature;
+
+use std::fmt;
+
+use stayput_core::Holder;
+use stayput_http::{Client, ClientError, ClientSettings, Proxy};
+
+pub(crate) use self::{
+    forward::{ForwardOutcome, ForwardedRequest, unknown},
+    holders::SessionName,
+    signature::{NOT_HELD, SignatureError, VerifiedRequest},
+};
+use self::{
+    holders::HolderCache, peers::Peers, registry::LiveGateway, replay::ReplayGuard,
+    signature::Signer,
+};
+use crate::config::ClusterKey;
+
+/// This replica, and its view of the others.
+pub(crate) struct Cluster {
+    /// This replica.
+    own: Holder,
+    signer: Signer,
+    replay: ReplayGuard,
+    client: Client,
+    peers: Peers,
+    /// Holders of sessions, as far as requests have shown them.
+    pub(crate) holders: HolderCache,
+}
+
+impl Cluster {
+    /// Prepares the cooperation with other replicas. Nothing is sent yet.
+    pub(crate) fn new(own: Holder, keys: &[ClusterKey]) -> Result<Self, ClientError> {
+        let settings = ClientSettings {
+            proxy: Proxy::None,
+            connect: forward::CONNECT_TIMEOUT,
+            keep_alive: Some(forward::KEEP_ALIVE),
+            ..ClientSettings::default()
+        };
+        Ok(Self {
+            signer: Signer::new(keys),
+            replay: ReplayGuard::default(),
+            client: Client::new(&settings)?,
+            peers: Peers::default(),
+            holders: HolderCache::default(),
+            own,
+        })
+    }
+
+    /// Returns this replica.
+    pub(crate) fn own(&self) -> &Holder {
+        &self.own
+    }
+
+    /// Returns the replica with this id, if it is known to live.
+    pub(crate) fn live_peer(&self, id: &str) -> Option<Holder> {
+        self.peers.find(id)
+    }
+
+    /// Returns all other replicas that are known to live.
+    pub(crate) fn live_peers(&self) -> Vec<Holder> {
+        self.peers.all()
+    }
+
+    /// Sets the gateways whose leases are alive. Requests in flight to others fail.
+    pub(crate) fn set_live(&self, live: Vec<LiveGateway>) {
+        let others = live.into_iter().filter(|it| it.holder.id != self.own.id);
+        for gone in self.peers.update(others.map(|it| it.holder)) {
+            tracing::warn!(replica = %gone.id, "replica {} at {} is gone", gone.id, gone.address);
+            self.holders.forget_holder(&gone);
+        }
+    }
+
+    /// Checks the signature of a request that came to the internal listener.
+    pub(crate) fn verify(
+        &self,
+        head: &http::request::Parts,
+    ) -> Result<VerifiedRequest, SignatureError> {
+        let verified = self.signer.verify(&self.own, head)?;
+        match self.replay.accept(verified.sender, verified.number) {
+            true => Ok(verified),
+            false => Err(SignatureError::Replayed),
+        }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("own", &self.own).finish_non_exhaustive()
+    }
+}

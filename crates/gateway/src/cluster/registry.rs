@@ -1,0 +1,253 @@
+//! Registry of the gateways on a store.
+//!
+//! The rows are state of a session with a fixed id, which no client can reach: so every store can hold them. A row is
+//! valid as long as the lease in it, which the store's clock judges.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stayput_core::{
+    Clock as _, ExpectedValue, Expiry, Holder, Lease, Owner, Record, SessionId, StateLimits,
+    StateWrite, Store, StoreError, SystemClock,
+};
+use stayput_upstream::SealKey;
+
+/// Id of the session whose state is the registry.
+const REGISTRY: &str = "00000000-0000-7000-8000-000000000001";
+
+/// Issuer of the owners of sessions that belong to the gateways themselves.
+const ISSUER: &str = "stayput.internal";
+
+/// Prefix of the keys of rows. The id of the holder follows.
+const ROW: &str = "gateway:";
+
+/// Key of the text that was sealed by the key of the cluster.
+const SEAL: &str = "seal";
+
+/// Content of that text.
+const SEALED: &[u8] = b"stayput";
+
+/// Whether sessions of this owner belong to the gateways themselves, and are hidden from people.
+pub(crate) fn is_internal(owner: &Owner) -> bool {
+    owner.issuer().is_some_and(|issuer| issuer == ISSUER)
+}
+
+/// Owner of a session that belongs to the gateways themselves.
+pub(crate) fn internal_owner(subject: &str) -> Option<Owner> {
+    Owner::verified(ISSUER, subject).ok()
+}
+
+/// Row of a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// Fingerprints of its cluster keys. Empty for a gateway without `cluster`.
+    pub(crate) keys: Vec<String>,
+    /// Hash of its servers.
+    pub(crate) servers: String,
+    /// Epoch of its first lease, which orders the starts of gateways. It may have got later leases since.
+    pub(crate) started: u64,
+}
+
+/// Row as it is stored.
+#[derive(Serialize, Deserialize)]
+struct StoredRow {
+    holder: Holder,
+    lease: Lease,
+    #[serde(flatten)]
+    row: Row,
+}
+
+/// Gateway whose lease is alive.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveGateway {
+    pub(crate) holder: Holder,
+    pub(crate) row: Row,
+}
+
+/// Reason why this gateway must not use the store together with those that use it already.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegistryError {
+    #[error(
+        "another gateway uses this database{}, and they would take the sessions from each other: stop it, choose \
+         another database, or make them one cluster with `cluster` in the configuration of each", .0
+    )]
+    NotClustered(String),
+    #[error(
+        "the cluster on this database{} has another key: write the same `cluster.key` into the configuration of every \
+         gateway; to change it, give each one both keys first", .0
+    )]
+    OtherKey(String),
+    #[error(
+        "the sessions in this database were sealed with another key: write the `seal` of the other gateways into this \
+         configuration; to change it, give each one both keys first"
+    )]
+    OtherSeal,
+    #[error(transparent)]
+    Seal(#[from] stayput_upstream::SealError),
+    #[error("the store cannot be used: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// Registry of the gateways on a store.
+pub(crate) struct Registry {
+    store: Arc<dyn Store>,
+}
+
+impl Registry {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    /// Writes the row of a gateway.
+    pub(crate) async fn write(
+        &self,
+        holder: &Holder,
+        lease: Lease,
+        row: &Row,
+    ) -> Result<(), StoreError> {
+        let stored = StoredRow { holder: holder.clone(), lease, row: row.clone() };
+        // All fields are text, so serialization does not fail.
+        let bytes = serde_json::to_vec(&stored).unwrap_or_default();
+        let key = format!("{ROW}{}", holder.id);
+        let known = self.store.load_state(id(), &key).await?;
+        if known.is_some_and(|known| known.bytes == bytes) {
+            return Ok(());
+        }
+        self.put(&key, &bytes, ExpectedValue::Any).await
+    }
+
+    /// Removes the row of a gateway.
+    pub(crate) async fn remove(&self, holder: &Holder) -> Result<(), StoreError> {
+        let key = format!("{ROW}{}", holder.id);
+        self.store.remove_state(id(), &key, ExpectedValue::Any, None).await
+    }
+
+    async fn put(
+        &self,
+        key: &str,
+        bytes: &[u8],
+        expected: ExpectedValue,
+    ) -> Result<(), StoreError> {
+        let write = StateWrite { key, bytes, expected, limits: StateLimits::default() };
+        match self.store.put_state(id(), write, None).await {
+            // The session does not exist yet, or the store has forgotten it.
+            Err(StoreError::Missing) => {
+                self.create().await?;
+                self.store.put_state(id(), write, None).await.map(drop)
+            }
+            put => put.map(drop),
+        }
+    }
+
+    async fn create(&self) -> Result<(), StoreError> {
+        let owner = internal_owner("registry").ok_or(StoreError::Missing)?;
+        let expiry = Expiry { idle: None, absolute: None };
+        let record = Record { id: id(), ..Record::new(owner, expiry, SystemClock.now()) };
+        match self.store.insert(&record, None).await {
+            Ok(_) | Err(StoreError::Taken { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the rows of all gateways that live, and removes those of dead ones.
+    pub(crate) async fn read(&self) -> Result<Vec<LiveGateway>, StoreError> {
+        let mut live = Vec::new();
+        for key in self.store.list_state_keys(id()).await? {
+            if !key.key.starts_with(ROW) {
+                continue;
+            }
+            let Some(value) = self.store.load_state(id(), &key.key).await? else { continue };
+            // A newer version may write other rows.
+            let Ok(stored) = serde_json::from_slice::<StoredRow>(&value.bytes) else { continue };
+            let StoredRow { holder, lease, row } = stored;
+            if self.store.lease_holder(lease).await?.is_some() {
+                live.push(LiveGateway { holder, row });
+            } else {
+                // If the row was written anew meanwhile, it stays.
+                let expected = ExpectedValue::At(value.revision);
+                let _ = self.store.remove_state(id(), &key.key, expected, None).await;
+            }
+        }
+        Ok(live)
+    }
+
+    /// Checks whether a gateway that starts may run beside those that are there. Of two that start at the same time, the
+    /// one whose first lease is later is refused.
+    ///
+    /// # Errors
+    /// [`RegistryError`] says what to change.
+    pub(crate) async fn check(&self, holder: &Holder, row: &Row) -> Result<(), RegistryError> {
+        let others = self.read().await?.into_iter();
+        let others = others.filter(|it| it.holder.id != holder.id && it.row.started < row.started);
+        let others: Vec<_> = others.collect();
+        match others.iter().find_map(|other| conflict(row, other)) {
+            Some(refusal) => Err(refusal),
+            None => {
+                warn_about_servers(row, &others);
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks that the first of `keys` is the key of this store, or makes it that. A store whose key is one of the
+    /// others gets the first one.
+    ///
+    /// # Errors
+    /// [`RegistryError::OtherSeal`] if none of the keys is it.
+    pub(crate) async fn check_seal(&self, key: &SealKey) -> Result<(), RegistryError> {
+        for _ in 0..4 {
+            let known = self.store.load_state(id(), SEAL).await?;
+            let expected = match &known {
+                None => ExpectedValue::Absent,
+                Some(known) => {
+                    let sealed = String::from_utf8_lossy(&known.bytes);
+                    if !key.open(SEAL, &sealed).is_ok_and(|opened| opened == SEALED) {
+                        return Err(RegistryError::OtherSeal);
+                    }
+                    if !key.is_outdated(SEAL, &sealed) {
+                        return Ok(());
+                    }
+                    ExpectedValue::At(known.revision)
+                }
+            };
+            let sealed = key.seal(SEAL, SEALED)?;
+            match self.put(SEAL, sealed.as_bytes(), expected).await {
+                // Another gateway was faster; its key has to be checked.
+                Err(StoreError::Stale) => {}
+                put => return Ok(put?),
+            }
+        }
+        Err(StoreError::Stale.into())
+    }
+}
+
+/// Returns the reason why a gateway with this row cannot run beside another one.
+fn conflict(own: &Row, other: &LiveGateway) -> Option<RegistryError> {
+    let place = match &*other.holder.address {
+        "" => String::new(),
+        address => format!(" (at {address})"),
+    };
+    if own.keys.is_empty() || other.row.keys.is_empty() {
+        return Some(RegistryError::NotClustered(place));
+    }
+    let shares = own.keys.iter().any(|key| other.row.keys.contains(key));
+    (!shares).then_some(RegistryError::OtherKey(place))
+}
+
+/// Warns if another gateway of the cluster has other servers.
+fn warn_about_servers(own: &Row, others: &[LiveGateway]) {
+    for other in others.iter().filter(|it| it.row.servers != own.servers) {
+        tracing::warn!(
+            "the gateway at {} is configured with other servers than this one: a session that moves between them can \
+             lose its state; give all gateways of a cluster the same `mcpServers`",
+            other.holder.address
+        );
+    }
+}
+
+/// Id of the session whose state is the registry.
+fn id() -> SessionId {
+    REGISTRY
+        .parse()
+        .unwrap_or_else(|_| SessionId::generate(stayput_core::Timestamp::from_millis(0)))
+}

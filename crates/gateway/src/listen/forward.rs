@@ -1,0 +1,148 @@
+//! Requests whose session another replica holds: forwarded to it in one hop.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{HeaderValue, Method, Response, StatusCode, request::Parts};
+use stayput_core::{Holder, Owner};
+use stayput_wire::{Code, Message};
+use tokio::time::Instant;
+
+use crate::{
+    auth::Principal,
+    cluster::{self, Cluster, ForwardOutcome, ForwardedRequest},
+    listen::{
+        access,
+        router::{self, RequestPeer},
+    },
+    reply::{self, HeldBy, Reply},
+    state::AppState,
+};
+
+/// Time beyond the lease after which a session must have been taken over from a replica that is gone.
+const TAKEOVER: Duration = Duration::from_secs(2);
+
+/// Pause before the store is asked again for the holder.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Client of a request that is to be forwarded, in the extensions of the response.
+#[derive(Clone)]
+struct ForwardedFor(Principal);
+
+/// Message that may concern calls and links at any replica, in the extensions of the response.
+#[derive(Clone)]
+struct ForAll(Principal);
+
+/// Longest time to pass such a message on.
+const PASS_ON_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Marks a message that is passed on to all replicas: a cancellation, another notification, or an answer to a question that
+/// was not asked here.
+pub(super) fn mark_for_all(response: &mut Response<Reply>, principal: &Principal) {
+    response.extensions_mut().insert(ForAll(principal.clone()));
+}
+
+/// Notes the client of a request, if its session is held elsewhere.
+pub(super) fn note_client(response: &mut Response<Reply>, principal: &Principal) {
+    if is_held_elsewhere(response) {
+        response.extensions_mut().insert(ForwardedFor(principal.clone()));
+    }
+}
+
+/// Whether nothing was run, because another replica holds the session.
+fn is_held_elsewhere(response: &Response<Reply>) -> bool {
+    response.extensions().get::<HeldBy>().is_some()
+}
+
+/// Returns the owner of a request that is to be forwarded.
+pub(super) fn owner(response: &Response<Reply>) -> Option<&Owner> {
+    response.extensions().get::<ForwardedFor>().map(|ForwardedFor(principal)| &principal.owner)
+}
+
+/// Whether a request concerns other replicas.
+pub(super) fn is_due(response: &Response<Reply>) -> bool {
+    is_held_elsewhere(response) || response.extensions().get::<ForAll>().is_some()
+}
+
+/// Builds the answer to a replica whose request was not run, because this one does not hold the session.
+pub(super) fn not_held() -> Response<Reply> {
+    refuse_replica("moved", "the session is not held here; nothing was run")
+}
+
+/// Builds the answer to a replica whose request was not accepted.
+pub(super) fn refuse_replica(why: &'static str, sentence: &str) -> Response<Reply> {
+    let status = StatusCode::MISDIRECTED_REQUEST;
+    let mut response = reply::refusal(status, None, Code::INVALID_REQUEST, sentence);
+    response.headers_mut().insert(cluster::NOT_HELD, HeaderValue::from_static(why));
+    response
+}
+
+/// Forwards a request to the replica that holds its session. If that one does not hold it any more, or is not reached, the
+/// store is asked again, until this replica can claim the session. A request that may have run is never sent again.
+pub(super) async fn settle(
+    app: &Arc<AppState>,
+    peer: RequestPeer,
+    (head, body): (&Parts, Bytes),
+    mut response: Response<Reply>,
+) -> Response<Reply> {
+    let for_all = response.extensions_mut().remove::<ForAll>();
+    if peer.is_replica() {
+        return if for_all.is_some() { response } else { not_held() };
+    }
+    let Some(cluster) = app.cluster.clone() else { return response };
+    if let Some(ForAll(principal)) = for_all {
+        let peers = cluster.live_peers();
+        let sent = peers.iter().map(|peer| send(&cluster, peer, (head, &body), &principal));
+        // A replica that does not answer gets the message late, or not at all; the client does not wait for it.
+        let _ = tokio::time::timeout(PASS_ON_TIMEOUT, join_all(sent)).await;
+        return response;
+    }
+    let limit = app.sessions.settings().lease.saturating_add(TAKEOVER);
+    let end = Instant::now().checked_add(limit);
+    loop {
+        let extensions = response.extensions_mut();
+        let (Some(HeldBy(holder)), Some(ForwardedFor(principal))) =
+            (extensions.remove::<HeldBy>(), extensions.remove::<ForwardedFor>())
+        else {
+            return response;
+        };
+        let reason = match send(&cluster, &holder, (head, &body), &principal).await {
+            ForwardOutcome::Answered(answer) => return access::guard(app, &principal, *answer),
+            ForwardOutcome::Unknown(reason) if is_harmless(head, &body) => reason,
+            ForwardOutcome::Unknown(reason) => return cluster::unknown(&body, &reason),
+            ForwardOutcome::NotHeld => "it does not hold the session".to_owned(),
+            ForwardOutcome::NotSent(reason) => reason,
+        };
+        tracing::debug!(replica = %holder.id, "not forwarded to {}: {reason}", holder.address);
+        cluster.holders.forget_holder(&holder);
+        if end.is_some_and(|end| Instant::now() >= end) {
+            let sentence = format!(
+                "nothing was run: the gateway that holds the session cannot be used ({reason}); try again in a moment"
+            );
+            return reply::unavailable(&sentence);
+        }
+        tokio::time::sleep(PAUSE).await;
+        response = router::route_again(app, &principal, (head, body.clone())).await;
+    }
+}
+
+/// Whether a request reaches no server, so that a second one does no harm: opening a stream, ending a connection, or
+/// opening one.
+fn is_harmless(head: &Parts, body: &[u8]) -> bool {
+    let opens = |message: Message<'_>| message.method() == Some("initialize");
+    matches!(head.method, Method::GET | Method::DELETE) || Message::parse(body).is_ok_and(opens)
+}
+
+/// Sends the request as it arrived.
+async fn send(
+    cluster: &Cluster,
+    holder: &Holder,
+    (head, body): (&Parts, &Bytes),
+    principal: &Principal,
+) -> ForwardOutcome {
+    let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let (method, headers) = (&head.method, &head.headers);
+    let request = ForwardedRequest { method, path, headers, body: body.clone(), principal };
+    cluster.forward(holder, request).await
+}

@@ -1,0 +1,24 @@
+//! Several gateways on one database: one gateway for their clients.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+#[path = "cluster/forwarding.rs"]
+mod forwarding;
+#[path = "cluster/internal_listener.rs"]
+mod internal_listener;
+#[path = "cluster/messages.rs"]
+mod messages;
+#[path = "modern/kit.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod modern;
+#[path = "cluster/replicas.rs"]
+mod replicas;
+#[path = "cluster/setups.rs"]
+mod setups;
+mod support;
+#[path = "cluster/takeover.rs"]
+mod takeover;

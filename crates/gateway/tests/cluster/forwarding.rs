@@ -1,0 +1,103 @@
+//! Requests for a session that another replica holds.
+
+use serde_json::json;
+use stayput_testkit::{mcp::TestServer, processes};
+
+use crate::{
+    modern::Modern,
+    replicas::{Database, Replicas},
+    support::{gone, mark, stdio},
+};
+
+/// Sessions of legacy clients count on, whichever replica gets a call.
+async fn check_legacy_clients(database: &Database, name: &str) {
+    let (mark, web) = (mark(name), TestServer::http(&["--era", "legacy"]).await);
+    let servers = json!({ "local": stdio(&mark, &[]), "web": { "url": web.url() } });
+    let replicas = Replicas::start(&servers, database.url()).await;
+    let mut clients = Vec::new();
+    for number in 0..12 {
+        let server = if number % 2 == 0 { "local" } else { "web" };
+        clients.push(replicas.next().client(server).await);
+    }
+    for expected in 1..=7 {
+        for client in &clients {
+            let count = replicas.count(client).await;
+            assert_eq!(count, expected.to_string(), "{}", replicas.logs());
+        }
+    }
+    assert_eq!(processes::with_token(&mark).len(), 6, "one process for each session");
+    drop(replicas);
+    gone(&mark).await;
+}
+
+#[tokio::test]
+async fn legacy_sessions_count_on_at_any_replica_on_postgres() {
+    check_legacy_clients(&Database::postgres().await, "legacy-postgres").await;
+}
+
+#[tokio::test]
+async fn legacy_sessions_count_on_at_any_replica_on_redis() {
+    check_legacy_clients(&Database::redis().await, "legacy-redis").await;
+}
+
+/// Concurrent first calls with one key, at all replicas, meet in one session.
+#[tokio::test]
+async fn modern_clients_meet_in_one_session_by_its_key() {
+    let (mark, database) = (mark("cluster-key"), Database::redis().await);
+    let servers = json!({ "local": stdio(&mark, &[]) });
+    let replicas = Replicas::start(&servers, database.url()).await;
+    let call = async |turn: usize| {
+        let client = Modern::of(&replicas.all[turn % 3], "local").named("chat");
+        let result = client.result("tools/call", json!({ "name": "count" })).await;
+        result["content"][0]["text"].as_str().unwrap().parse::<usize>().unwrap()
+    };
+    let (one, two, three) = tokio::join!(call(0), call(1), call(2));
+    let mut first = [one, two, three];
+    first.sort_unstable();
+    assert_eq!(first, [1, 2, 3], "{}", replicas.logs());
+    for turn in 4..=12 {
+        assert_eq!(call(turn).await, turn);
+    }
+    assert_eq!(processes::with_token(&mark).len(), 1);
+    drop(replicas);
+    gone(&mark).await;
+}
+
+/// Progress comes as it is sent, through the replica that the client is connected to.
+#[tokio::test]
+async fn stream_of_a_forwarded_call_carries_progress_and_the_answer() {
+    let (mark, database) = (mark("cluster-stream"), Database::redis().await);
+    let servers = json!({ "local": stdio(&mark, &[]) });
+    let replicas = Replicas::start(&servers, database.url()).await;
+    let client = replicas.all[0].client("local").await;
+    let params = json!({
+        "name": "slow", "arguments": { "ms": 300, "steps": 3 }, "_meta": { "progressToken": "p" },
+    });
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    for replica in &replicas.all {
+        let answer = client.send(replica, &body.to_string()).await;
+        assert_eq!(answer.header("content-type"), "text/event-stream");
+        let mut events = answer.events();
+        let mut methods = Vec::new();
+        while let Some(message) = events.message().await {
+            methods.push(message["method"].as_str().unwrap_or("answer").to_owned());
+        }
+        assert!(methods.len() > 1 && methods.last().unwrap() == "answer", "{methods:?}");
+        assert!(
+            methods.iter().rev().skip(1).all(|it| it == "notifications/progress"),
+            "{methods:?}"
+        );
+    }
+}
+
+/// The answer to a client of another owner is that of an unknown connection.
+#[tokio::test]
+async fn connection_is_ended_by_delete_at_any_replica() {
+    let (mark, database) = (mark("cluster-delete"), Database::postgres().await);
+    let servers = json!({ "local": stdio(&mark, &[]) });
+    let replicas = Replicas::start(&servers, database.url()).await;
+    let client = replicas.all[0].client("local").await;
+    assert_eq!(client.text(&replicas.all[0], "count").await, "1");
+    assert_eq!(client.delete(&replicas.all[1]).await, 200);
+    gone(&mark).await;
+}
