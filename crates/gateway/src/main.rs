@@ -213,6 +213,12 @@ fn tools(args: &cli::ToolsArgs) -> CommandResult {
 fn stdio(args: cli::Stdio) -> CommandResult {
     // A person reads it in the window of an IDE.
     log::install(None, LogFormat::Text);
+    for name in args.unexpanded_variables() {
+        tracing::warn!(
+            "the variable {name} is passed on with its ${{…}}, which is expanded in arguments and in --env only: write --env \
+             {name}=VALUE before the --"
+        );
+    }
     let definition = args.definition(&std::env::current_dir()?)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let done = match args.no_daemon {

@@ -51,6 +51,13 @@ pub(crate) struct EnvArgument {
     value: Option<String>,
 }
 
+impl EnvArgument {
+    /// Whether this sets the variable `name` to a value of the command line.
+    pub(crate) fn sets(&self, name: &str) -> bool {
+        self.name == name && self.value.is_some()
+    }
+}
+
 impl FromStr for EnvArgument {
     type Err = &'static str;
 

@@ -65,6 +65,8 @@ async fn server_has_the_environment_of_its_window() {
     for line in ["SOME_TOKEN=s3cr3t-of-window-1\n", "ODD=${session.dir} $x\n"] {
         assert!(found[0].contains(line), "{line}: {}", found[0]);
     }
+    let warning = "the variable ODD is passed on with its ${…}";
+    assert!(one.log().contains(warning) && !two.log().contains(warning), "{}", one.log());
     let own = ["--session", "other", "--env", "DATA=${session.dir}/x", "--env", "A=b"];
     let mut three = window(&home, &mark, &first, &own);
     three.greet().await;

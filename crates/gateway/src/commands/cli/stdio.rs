@@ -93,6 +93,19 @@ impl Stdio {
     }
 }
 
+impl Stdio {
+    /// Returns the variables of this process that look like templates of the configuration. The server behind `--` gets
+    /// them as they are: only arguments and `--env` are expanded.
+    pub(crate) fn unexpanded_variables(&self) -> Vec<String> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+            let is_template = ["${session.", "${owner."].iter().any(|it| value.contains(it));
+            (is_template && !self.env.iter().any(|env| env.sets(&name))).then_some(name)
+        });
+        if self.command.is_empty() { Vec::new() } else { variables.collect() }
+    }
+}
+
 pub(crate) fn read(file: &Path, folder: &Path) -> Result<Definition, StartError> {
     let text = std::fs::read_to_string(folder.join(file));
     let text = text.map_err(|error| StartError::File { file: file.to_owned(), error })?;
