@@ -139,6 +139,27 @@ async fn working_servers_are_listed_in_a_table() {
     gone(&mark).await;
 }
 
+/// The check says which URLs speak both eras, because they keep no session for modern clients. A URL of one era, a URL
+/// whose era is set, and a process have no such note.
+#[tokio::test]
+async fn url_of_both_eras_is_noted() {
+    let (dual, legacy) =
+        (TestServer::http(&[]).await, TestServer::http(&["--era", "legacy"]).await);
+    let child = json!({ "command": program("stayput-testserver"), "args": ["stdio"] });
+    let said = Check::of(&json!({
+        "both": { "url": dual.url() },
+        "forced": { "url": dual.url(), "stayput": { "era": "legacy" } },
+        "old": { "url": legacy.url() },
+        "child": child,
+    }));
+    let said = said.run().await;
+    assert_eq!(said.code, Some(0), "{}{}", said.stdout, said.stderr);
+    let noted: Vec<_> =
+        said.stdout.lines().filter(|line| line.contains("speaks both eras")).collect();
+    assert_eq!(noted.len(), 1, "{}", said.stdout);
+    assert!(noted[0].starts_with("both:") && noted[0].contains(r#""era": "legacy""#), "{noted:?}");
+}
+
 /// A server that cannot be started or reached is reported with advice. The other servers are checked all the same.
 #[tokio::test]
 async fn broken_servers_are_reported_with_advice() {

@@ -1,7 +1,9 @@
 //! Modern clients of each SDK in front of a server of both eras of the same SDK: elicitation, sampling, progress and
 //! cancellation work as without the gateway.
 //!
-//! Tasks are not here: none of these SDKs runs them in the modern era. rmcp does, and the conformance suite covers them.
+//! Tasks are not here: no server of these SDKs runs them in the modern era. The Python SDK 2.3 and FastMCP 4.1 have only a
+//! hook for extensions, and the server package of the TypeScript SDK 2 knows no `tasks/get`. The conformance suite covers
+//! them.
 
 use std::process::Stdio;
 
