@@ -325,3 +325,22 @@ async fn foreign_session_is_unknown_everywhere() {
     drop(gateway);
     gone(&mark).await;
 }
+
+/// The process that waits for Ann's first call never serves Bob, also if Ann has not called yet.
+#[tokio::test]
+async fn waiting_process_of_ann_is_not_given_to_bob() {
+    let mark = mark("waiting");
+    let ((ann, anns), (bob, bobs)) = (token("ann"), token("bob"));
+    let auth = json!({ "tokens": { "ann": anns, "bob": bobs } });
+    let gateway =
+        Gateway::with(json!({ "test": stdio(&mark, &[]) }), json!({ "auth": auth })).await;
+    let (url, ann, bob) = (gateway.at("test"), Somebody::bearer(&ann), Somebody::bearer(&bob));
+    let anns = ann.connect(&url).await;
+    let waiting = stayput_testkit::processes::with_token(&mark);
+    assert_eq!(waiting.len(), 1);
+    let bobs = bob.connect(&url).await;
+    let pid = bob.text(&url, &bobs, "pid").await.parse::<u32>().unwrap();
+    assert!(!waiting.contains(&pid), "Bob has the process of Ann");
+    let pid = ann.text(&url, &anns, "pid").await.parse::<u32>().unwrap();
+    assert_eq!(waiting, [pid]);
+}

@@ -38,8 +38,15 @@ async fn stop_ends_the_background_process_and_says_what_is_lost() {
         window.greet().await;
         assert_eq!(window.count().await, "1");
     }
-    let status = text(&run(&home, &["status"]).await.stdout);
+    let mut status = text(&run(&home, &["status"]).await.stdout);
     assert!(status.contains("background process of `stayput stdio`, process "), "{status}");
+    // A session is busy for a moment after the answer of its last call was written.
+    for _ in 0..500 {
+        if status.contains("sessions    2: 2 connected") {
+            break;
+        }
+        status = text(&run(&home, &["status"]).await.stdout);
+    }
     assert!(status.contains("sessions    2: 2 connected"), "{status}");
     let asked = run(&home, &["stop"]).await;
     let (said, errors) = (text(&asked.stdout), text(&asked.stderr));
