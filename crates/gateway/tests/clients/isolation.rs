@@ -25,12 +25,13 @@ async fn counting(mark: &str) -> (Gateway, String) {
     (gateway, url)
 }
 
-/// Counts in two sessions by turns.
-async fn count_apart(client: &mut Driven, mark: &str) {
+/// Counts in two sessions by turns. Beside their processes at most `unused` wait for a session that never calls.
+async fn count_apart(client: &mut Driven, mark: &str, unused: usize) {
     for (name, number) in [("ann", 1), ("ben", 1), ("ann", 2), ("ann", 3), ("ben", 2), ("ben", 3)] {
         assert_eq!(client.count(name).await, number, "{name}");
     }
-    assert_eq!(with_token(mark).len(), 2, "a process each");
+    let processes = with_token(mark).len();
+    assert!((2..=2 + unused).contains(&processes), "a process each, and not {processes}");
 }
 
 /// R005, R013, E34: a client that takes the URL and closes its sessions with `DELETE`.
@@ -40,7 +41,7 @@ async fn keeps_apart(name: &str, peer: Peer) {
     let mut client = Driven::start(&peer, &[&url]);
     assert_eq!(client.open("ann").await, "2025-11-25");
     assert_eq!(client.open("ben").await, "2025-11-25");
-    count_apart(&mut client, &mark).await;
+    count_apart(&mut client, &mark, 0).await;
     client.close("ann").await;
     until("end of her process", || with_token(&mark).len() == 1).await;
     assert_eq!(client.count("ben").await, 4);
@@ -106,7 +107,8 @@ async fn mcp_remote_sessions_are_isolated() {
     for name in ["ann", "ben"] {
         client.open(name).await;
     }
-    count_apart(&mut client, &mark).await;
+    // The bridge connects once to try the transport, and leaves that session.
+    count_apart(&mut client, &mark, 1).await;
     client.close("ann").await;
     assert_eq!(client.count("ben").await, 4);
     client.close("ben").await;
