@@ -193,6 +193,7 @@ async fn unknown_session_is_a_tool_error_with_advice() {
     let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
     let gateway = Gateway::start(json!({ "test": server })).await;
     let client = gateway.client("test").await;
+    let waiting = processes::with_token(&mark);
     let handle = format!("sp_{}", "a".repeat(32));
     let arguments = ("count", json!({ "session_id": handle }), json!({}));
     let refused = call(&gateway, &client, &[], arguments).await;
@@ -203,7 +204,7 @@ async fn unknown_session_is_a_tool_error_with_advice() {
     let headers = [("mcp-session-id", &*client.id), ("stayput-session", &*handle)];
     let refused = gateway.post("test", &headers, &body.to_string()).await.message().await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    assert_eq!(processes::with_token(&mark).len(), 0);
+    assert_eq!(processes::with_token(&mark), waiting, "nothing was started");
     for path in ["test/~", "test/~%ff", "test/~a%0Ab"] {
         assert_eq!(gateway.post(path, &[], "{}").await.status, 400, "{path}");
     }
@@ -378,11 +379,12 @@ async fn call_without_a_session_is_offered_one() {
     let settings = json!({ "identify": { "connection": false } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), settings).await;
     let client = gateway.client("test").await;
+    let waiting = processes::with_token(&mark);
     let offer = call(&gateway, &client, &[], ("count", json!({}), json!({}))).await;
     assert_eq!(offer["result"]["isError"], true, "{offer}");
     let handle = offer["result"]["_meta"]["dev.stayput/session"].as_str().unwrap();
     assert!(text(&offer).contains(handle), "{offer}");
-    assert_eq!(processes::with_token(&mark).len(), 0, "nothing was started");
+    assert_eq!(processes::with_token(&mark), waiting, "nothing was started");
     let arguments = ("count", json!({ "session_id": handle }), json!({}));
     for n in ["1", "2"] {
         assert_eq!(text(&call(&gateway, &client, &[], arguments.clone()).await), n);
