@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         Command::Stdio(args) => stdio(args),
         Command::Sessions(args) => sessions(args),
         Command::Status(args) => status(&args),
+        Command::Ui(args) => ui(&args),
         Command::Stop(args) => stop(&args),
         Command::Call(args) => call(&args),
         Command::Tools(args) => tools(&args),
@@ -186,6 +187,13 @@ fn status(args: &cli::StatusArgs) -> CommandResult {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
         Ok(commands::client::status::run(&way, args.at.json).await?)
+    })
+}
+
+fn ui(args: &cli::UiArgs) -> CommandResult {
+    asking(async {
+        let way = args.at.way(&std::env::current_dir()?)?;
+        Ok(commands::client::ui::run(way, args).await?)
     })
 }
 

@@ -28,8 +28,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(400);
 const ID: &str = "0192f0c0-7";
 
 /// Commands that go on until they are ended. They write a line when they have begun.
-const LASTING: [&str; 3] =
-    ["stayput serve", "stayput demo-server --http", "stayput sessions --watch"];
+const LASTING: [&str; 4] =
+    ["stayput serve", "stayput demo-server --http", "stayput sessions --watch", "stayput ui"];
 
 fn help(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
@@ -155,7 +155,7 @@ impl Stage {
         }
         // The text is valid JSON, which is all that the program behind the pipe needs.
         line = line.split(" | jq").next().unwrap().to_owned();
-        let uses_gateway = ["sessions", "call", "tools", "status", "check"];
+        let uses_gateway = ["sessions", "call", "tools", "status", "check", "ui"];
         let folder = match uses_gateway.iter().any(|it| line.contains(&format!("stayput {it}"))) {
             true => self.gateway.folder.path(),
             false => self.apart.path(),

@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc};
 
-use super::{EndReport, ExitStatus, Grace, Pipes, lifecycle::Lifecycle};
+use super::{EndReport, ExitStatus, Grace, Pipes, ProcessInfo, lifecycle::Lifecycle};
 
 /// Child process and everything it starts. Dropping it ends the child: in the background on the runtime of its
 /// [`Processes`](super::Processes), or, if that runtime is gone, by KILL before `drop` returns.
@@ -66,6 +66,13 @@ impl Child {
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.lifecycle.memory()
+    }
+
+    /// Returns the child, its descendants and all processes with its mark, sorted by pid. Reads `/proc` and so blocks
+    /// for a moment.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        self.lifecycle.processes()
     }
 
     /// Returns a meter of the memory, which can be read on another thread.

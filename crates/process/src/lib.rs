@@ -45,6 +45,7 @@ mod local_host;
 mod lock;
 mod mark;
 mod pipes;
+mod process_info;
 mod procfs;
 mod program;
 mod spawn;
@@ -60,6 +61,7 @@ pub use self::{
     error::StartError,
     exit::{EndReport, EndedBy, ExitStatus, Grace},
     pipes::Pipes,
+    process_info::ProcessInfo,
     program::Program,
     stderr::StderrTail,
     warden::warden_main,

@@ -58,7 +58,7 @@ impl ProcessRef {
 /// Fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stat {
-    parent: i32,
+    pub(super) parent: i32,
     pub(super) group: i32,
     started: u64,
     pub(super) runs: bool,

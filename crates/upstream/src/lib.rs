@@ -112,4 +112,4 @@ pub use server::{
 };
 pub use session_dirs::{SessionDirError, SessionDirs, UnremovedPaths};
 pub use stayput_http::{Delivery, Proxy, Trust, Worker};
-pub use stayput_process::Grace;
+pub use stayput_process::{Grace, ProcessInfo};

@@ -3,12 +3,20 @@
 //!
 //! | path | file |
 //! |---|---|
-//! | `/admin/sessions`, `/admin/sessions/{id}` | `sessions.rs` |
+//! | `/admin/sessions`, `/admin/sessions/{id}`, `/admin/sessions/{id}/links/{server}` | `sessions.rs`, `search.rs`, `detail.rs` |
 //! | `/admin/servers` | `servers.rs` |
 //! | `/admin/status` | `status.rs` |
+//! | `/admin/events`, `/admin/samples` | `events.rs`, `sampler.rs` |
 //! | `/admin/openapi.json` | `openapi.json`, which describes all of them |
+//!
+//! `dashboard.rs` serves the page that uses it.
 
+pub(crate) mod dashboard;
+mod detail;
+mod events;
 mod query;
+mod sampler;
+mod search;
 mod servers;
 mod sessions;
 mod status;
@@ -16,8 +24,9 @@ mod view;
 
 use std::sync::Arc;
 
-use http::{Method, Response, StatusCode, Uri};
+use http::{Method, Response, StatusCode, request::Parts};
 use serde::Serialize;
+use stayput_wire::percent;
 
 use crate::{
     auth::Principal,
@@ -65,15 +74,14 @@ pub(crate) fn has(path: &str) -> bool {
 pub(crate) async fn answer(
     app: &Arc<AppState>,
     principal: &Principal,
-    method: &Method,
-    uri: &Uri,
+    head: &Parts,
 ) -> Response<Reply> {
     if !principal.admin {
         let sentence = "this is for who runs the gateway: come with a token that has the role `admin`, or by \
                         the socket, as `stayput sessions` does";
         return Refusal::new(StatusCode::FORBIDDEN, sentence).response();
     }
-    match route(app, method, uri).await {
+    match route(app, head).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(),
     }
@@ -85,33 +93,49 @@ enum Route {
     ListSessions,
     ShowSession,
     EndSession,
+    EndLink,
     ListServers,
     ShowStatus,
+    ShowSamples,
+    FollowEvents,
     ShowDocument,
 }
 
 /// All operations, as in `openapi.json`.
-const ROUTES: [(Route, Method, &str); 6] = [
+const ROUTES: [(Route, Method, &str); 9] = [
     (Route::ListSessions, Method::GET, "/admin/sessions"),
     (Route::ShowSession, Method::GET, "/admin/sessions/{id}"),
     (Route::EndSession, Method::DELETE, "/admin/sessions/{id}"),
+    (Route::EndLink, Method::DELETE, "/admin/sessions/{id}/links/{server}"),
     (Route::ListServers, Method::GET, "/admin/servers"),
     (Route::ShowStatus, Method::GET, "/admin/status"),
+    (Route::ShowSamples, Method::GET, "/admin/samples"),
+    (Route::FollowEvents, Method::GET, "/admin/events"),
     (Route::ShowDocument, Method::GET, "/admin/openapi.json"),
 ];
 
-/// Returns the `{id}` in a path of this form. Empty if the form has none, `None` if the path does not match.
-fn id<'p>(form: &str, path: &'p str) -> Option<&'p str> {
-    match form.strip_suffix("{id}") {
-        Some(before) => path.strip_prefix(before).filter(|id| !id.is_empty() && !id.contains('/')),
-        None => (form == path).then_some(""),
+/// Returns the parts of a path at the braces of its form, at most two. `None` if the path does not match.
+fn parts<'p>(form: &str, path: &'p str) -> Option<[&'p str; 2]> {
+    let (mut form, mut path) = (form.split('/'), path.split('/'));
+    let (mut found, mut count) = ([""; 2], 0);
+    loop {
+        match (form.next(), path.next()) {
+            (None, None) => return Some(found),
+            (Some(name), Some(part)) if name.starts_with('{') && !part.is_empty() => {
+                *found.get_mut(count)? = part;
+                count += 1;
+            }
+            (Some(name), Some(part)) if name == part => {}
+            _ => return None,
+        }
     }
 }
 
-async fn route(app: &Arc<AppState>, method: &Method, uri: &Uri) -> Answer {
+async fn route(app: &Arc<AppState>, head: &Parts) -> Answer {
+    let Parts { method, uri, headers, .. } = head;
     let (query, path) = (Query::of(uri)?, uri.path());
-    let here = || ROUTES.iter().filter_map(|it| Some((it.0, &it.1, id(it.2, path)?)));
-    let Some((route, _, id)) = here().find(|(_, known, _)| *known == method) else {
+    let here = || ROUTES.iter().filter_map(|it| Some((it.0, &it.1, parts(it.2, path)?)));
+    let Some((route, _, [id, server])) = here().find(|(_, known, _)| *known == method) else {
         let methods: Vec<_> = here().map(|(_, method, _)| method.as_str()).collect();
         return Err(match methods.is_empty() {
             true => {
@@ -121,15 +145,22 @@ async fn route(app: &Arc<AppState>, method: &Method, uri: &Uri) -> Answer {
             false => only(&methods.join(" and ")),
         });
     };
-    if route != Route::ListSessions {
+    if !matches!(route, Route::ListSessions | Route::FollowEvents) {
         query.only(&[])?;
     }
     match route {
         Route::ListSessions => sessions::list(app, &query).await,
         Route::ShowSession => sessions::show(app, id).await,
         Route::EndSession => sessions::end(app, id).await,
+        Route::EndLink => {
+            let server =
+                percent::decode_text(server).ok_or_else(|| query::bad("the server is not text"))?;
+            sessions::end_link(app, id, &server).await
+        }
         Route::ListServers => servers::list(app).await,
         Route::ShowStatus => Ok(status::show(app)),
+        Route::ShowSamples => Ok(events::samples(app)),
+        Route::FollowEvents => events::follow(app, &query, headers),
         Route::ShowDocument => Ok(reply::message(OPENAPI)),
     }
 }
@@ -172,11 +203,14 @@ mod tests {
 
     #[test]
     fn path_matches_one_form() {
-        assert_eq!(id("/admin/sessions/{id}", "/admin/sessions/7"), Some("7"));
-        assert_eq!(id("/admin/sessions", "/admin/sessions"), Some(""));
+        assert_eq!(parts("/admin/sessions/{id}", "/admin/sessions/7"), Some(["7", ""]));
+        assert_eq!(parts("/admin/sessions", "/admin/sessions"), Some(["", ""]));
+        let link = "/admin/sessions/{id}/links/{server}";
+        assert_eq!(parts(link, "/admin/sessions/7/links/a%20b"), Some(["7", "a%20b"]));
+        assert_eq!(parts(link, "/admin/sessions/7/links"), None);
         for path in ["/admin/sessions/", "/admin/sessions/7/8", "/admin/sessions7"] {
-            assert_eq!(id("/admin/sessions/{id}", path), None, "{path}");
-            assert_eq!(id("/admin/sessions", path), None, "{path}");
+            assert_eq!(parts("/admin/sessions/{id}", path), None, "{path}");
+            assert_eq!(parts("/admin/sessions", path), None, "{path}");
         }
         assert!(has("/admin") && has("/admin/x") && !has("/administration") && !has("/mcp/admin"));
     }

@@ -11,7 +11,7 @@ use super::{
     Answer, json,
     view::{ErrorView, LinkView},
 };
-use crate::{call::sessionless::Sessionless, state::AppState};
+use crate::{call::sessionless::Sessionless, observe::session_stats, state::AppState};
 
 /// Answer of `/admin/servers`.
 #[derive(Serialize)]
@@ -33,6 +33,8 @@ struct ServerView {
     processes: usize,
     memory_bytes: u64,
     last_error: Option<ErrorView>,
+    /// End of the stderr of a live process.
+    stderr: String,
 }
 
 #[derive(Serialize)]
@@ -97,6 +99,9 @@ impl ServerView {
                 self.state = "resting";
             }
             self.last_error = link.trouble.or(self.last_error);
+            if self.stderr.is_empty() {
+                self.stderr = session_stats::tail(&report.stderr_tail()).to_owned();
+            }
         }
         if self.state.is_empty() {
             let known = self.profile.is_some() || self.links > 0;

@@ -1,19 +1,25 @@
-//! `/admin/sessions`: lists sessions, shows one, and ends one.
+//! `/admin/sessions`: lists sessions, shows one, ends one or one of its links.
 
 use std::{collections::HashMap, sync::Arc};
 
 use http::StatusCode;
 use serde::Serialize;
 use stayput_core::{Owner, Record, SessionId, SessionOpenError};
-use stayput_upstream::LinkReport;
+use stayput_upstream::{LinkOwner, LinkReport, LossReason};
 
 use super::{
-    Answer, Refusal, json,
+    Answer, Refusal,
+    detail::SessionDetail,
+    json,
     query::{Query, bad},
+    search::Search,
     view::{LinkView, SessionView, SpareView, State},
 };
 use crate::{
-    cluster::registry::is_internal, observe::session_stats::SessionStats, reply, state::AppState,
+    cluster::registry::is_internal,
+    observe::session_stats::SessionStats,
+    reply,
+    state::{AppState, session_index::SessionRow},
 };
 
 /// Default and maximum number of sessions per page.
@@ -21,19 +27,21 @@ const DEFAULT_PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 
 /// Number of sessions that are read from the store at once.
-const STORE_PAGE: usize = 500;
+pub(super) const STORE_PAGE: usize = 500;
 
 /// Fewest characters that stand for the id that begins with them.
 const MIN_PREFIX: usize = 4;
 
 /// Page of sessions, sorted by id, which is the order of their creation.
 #[derive(Serialize)]
-struct Page {
-    sessions: Vec<SessionView>,
+pub(super) struct Page {
+    pub(super) sessions: Vec<SessionView>,
     /// Processes without a session. Only on the first page, and only without a filter for owner or state.
-    spares: Vec<SpareView>,
+    pub(super) spares: Vec<SpareView>,
     /// Cursor of the next page. `None` after the last one.
-    next: Option<String>,
+    pub(super) next: Option<String>,
+    /// Number of all sessions that match. Only of a search.
+    pub(super) total: Option<usize>,
 }
 
 /// Filters of the list.
@@ -51,6 +59,11 @@ impl SessionFilter<'_> {
         self.owner.is_none_or(is)
     }
 
+    fn has_row(&self, row: &SessionRow) -> bool {
+        self.state.is_none_or(|state| row.state == state.as_str())
+            && self.server.is_none_or(|server| row.servers.iter().any(|it| it == server))
+    }
+
     fn has(&self, view: &SessionView) -> bool {
         self.state.is_none_or(|state| view.state == state)
             && self.server.is_none_or(|server| view.servers.iter().any(|it| it == server))
@@ -58,13 +71,13 @@ impl SessionFilter<'_> {
 }
 
 /// Links by their users.
-struct Reports {
+pub(super) struct Reports {
     of_sessions: HashMap<SessionId, Vec<LinkReport>>,
     shared: Vec<LinkReport>,
 }
 
 impl Reports {
-    fn now(app: &AppState) -> Self {
+    pub(super) fn now(app: &AppState) -> Self {
         let (mut of_sessions, mut shared) = (HashMap::<_, Vec<_>>::new(), Vec::new());
         for report in app.links.report(|_| true) {
             match report.key.scope().session() {
@@ -76,7 +89,7 @@ impl Reports {
     }
 
     /// Returns the links of a session: its own, and shared links to a server that it has called or is attached to.
-    fn of(&self, app: &AppState, record: &Record) -> Vec<LinkReport> {
+    pub(super) fn of(&self, app: &AppState, record: &Record) -> Vec<LinkReport> {
         let held = app.sessions.get_held(record.id);
         let last = held.as_deref().and_then(SessionStats::of).and_then(SessionStats::last_server);
         let uses = |report: &&LinkReport| {
@@ -94,7 +107,9 @@ impl Reports {
 
 /// Lists the sessions that match the filters, one page at a time.
 pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
-    query.only(&["owner", "server", "state", "cursor", "limit", "memory"])?;
+    let known =
+        ["owner", "server", "state", "cursor", "limit", "memory", "filter", "sort", "offset"];
+    query.only(&known)?;
     let state = query.get("state").map(|text| {
         State::read(text).ok_or_else(|| bad("`state` is one of busy, connected, idle, away"))
     });
@@ -110,6 +125,11 @@ pub(super) async fn list(app: &Arc<AppState>, query: &Query) -> Answer {
         Some(Ok(limit)) if (1..=MAX_PAGE).contains(&limit) => limit,
         Some(_) => return Err(bad(format!("`limit` is a number from 1 to {MAX_PAGE}"))),
     };
+    if let Some(search) = Search::read(query)? {
+        let keep = |row: &SessionRow| wanted.has_owner(&row.record.owner) && wanted.has_row(row);
+        let others = format!("{owner:?}\n{server:?}\n{:?}", wanted.state);
+        return Ok(json(&search.run(app, (&others, keep), (limit, measured)).await?));
+    }
     let cursor = query.get("cursor").map(|text| text.parse::<SessionId>());
     let cursor = cursor.transpose().map_err(|_| bad("`cursor` is what `next` said"))?;
     let mut page = page(app, &wanted, cursor, limit).await?;
@@ -144,7 +164,7 @@ async fn page(
             if found.len() == limit {
                 let next = after.map(|id| id.to_string());
                 let sessions = add_memory(found, wanted.measured).await;
-                return Ok(Page { sessions, spares: Vec::new(), next });
+                return Ok(Page { sessions, spares: Vec::new(), next, total: None });
             }
             after = Some(record.id);
             if is_internal(&record.owner) || !wanted.has_owner(&record.owner) {
@@ -158,12 +178,12 @@ async fn page(
         }
         if last {
             let sessions = add_memory(found, wanted.measured).await;
-            return Ok(Page { sessions, spares: Vec::new(), next: None });
+            return Ok(Page { sessions, spares: Vec::new(), next: None, total: None });
         }
     }
 }
 
-fn session_view(app: &AppState, record: &Record, links: &[LinkReport]) -> SessionView {
+pub(super) fn session_view(app: &AppState, record: &Record, links: &[LinkReport]) -> SessionView {
     let held = app.sessions.get_held(record.id);
     let record = held.as_ref().map_or_else(|| Arc::new(record.clone()), |held| held.record());
     let links = links.iter().map(|report| LinkView::new(report, false)).collect();
@@ -171,7 +191,7 @@ fn session_view(app: &AppState, record: &Record, links: &[LinkReport]) -> Sessio
 }
 
 /// Adds the memory use. It is read on a blocking thread, because that reads many small files.
-async fn add_memory(
+pub(super) async fn add_memory(
     found: Vec<(SessionView, Vec<LinkReport>)>,
     measured: bool,
 ) -> Vec<SessionView> {
@@ -198,7 +218,9 @@ pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
     let reports = Reports::now(app).of(app, &record);
     let look = move || reports.iter().map(LinkView::with_words).collect();
     let links = tokio::task::spawn_blocking(look).await.unwrap_or_default();
-    Ok(json(&SessionView::new(&record, held.as_deref(), links)))
+    let view = SessionView::new(&record, held.as_deref(), links);
+    let losses = app.recent.events.losses(record.id);
+    Ok(json(&SessionDetail::new(app, record.id, view, &losses)))
 }
 
 /// Ends a session for good, with all its links. Calls in flight fail at once.
@@ -220,9 +242,27 @@ pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
     let known = app.connections.server_of(record.id);
     let linked = || record.attachments.keys().next().map(|it| it.as_str());
     app.end(&session, known.as_deref().or_else(linked)).await?;
+    app.session_index.clear();
     // The links end in the background, because a process can take long to exit.
     let (links, ended) = (app.links.clone(), record.id);
     tokio::runtime::Handle::current().spawn(async move { links.end(ended).await });
+    Ok(reply::status(StatusCode::NO_CONTENT))
+}
+
+/// Ends the link of a session to one server. The next call on it reports the loss. A shared link ends for all sessions.
+pub(super) async fn end_link(app: &Arc<AppState>, id: &str, server: &str) -> Answer {
+    let record = record(app, id).await?;
+    let has_link = Reports::now(app).of(app, &record).iter().any(|it| it.key.server() == server);
+    let Some(server) = app.servers.get(server).filter(|_| has_link && record.is_live()) else {
+        let sentence = format!("session {} has no link to `{server}`", record.id);
+        return Err(Refusal::new(StatusCode::NOT_FOUND, sentence));
+    };
+    let place = LinkOwner::new(record.owner.clone(), record.id);
+    let (links, server) = (app.links.clone(), server.clone());
+    // The link ends in the background, because a process can take long to exit.
+    tokio::runtime::Handle::current().spawn(async move {
+        links.restart(&server, &place, LossReason::Restarted).await;
+    });
     Ok(reply::status(StatusCode::NO_CONTENT))
 }
 

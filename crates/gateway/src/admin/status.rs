@@ -30,11 +30,15 @@ struct Status {
     /// Requests that wait for a free link or process.
     waiting: usize,
     in_flight: usize,
+    /// Open pages of the dashboard, and the tasks that take samples for them.
+    pages: usize,
+    sampling_tasks: usize,
 }
 
 pub(super) fn show(app: &AppState) -> Response<Reply> {
     let (used, started) = (app.links.used(), app.health.since());
     let problem = app.health.problem();
+    let (pages, sampling_tasks) = app.recent.samples.counts();
     let scheme = if app.rules.tls.is_some() { "https" } else { "http" };
     let url = app.health.address().map(|address| format!("{scheme}://{address}"));
     json(&Status {
@@ -53,5 +57,7 @@ pub(super) fn show(app: &AppState) -> Response<Reply> {
         processes: used.processes,
         waiting: used.waiting,
         in_flight: app.links.status().iter().map(|link| link.in_flight).sum(),
+        pages,
+        sampling_tasks,
     })
 }

@@ -2,31 +2,35 @@
 
 use serde::Serialize;
 use stayput_core::{Clock as _, EndReason, Record, Session, SystemClock, Timestamp};
-use stayput_upstream::{LinkOpenError, LinkReport, LinkState, Loss, Scope, SpareReport};
+use stayput_upstream::{
+    LinkOpenError, LinkReport, LinkState, Loss, ProcessInfo, Scope, SpareReport,
+};
 
 use crate::observe::session_stats::{self, SessionStats};
 
 /// View of a session.
 #[derive(Debug, Serialize)]
 pub(super) struct SessionView {
-    id: String,
-    owner: String,
-    agent: Option<String>,
+    pub(super) id: String,
+    pub(super) owner: String,
+    pub(super) agent: Option<String>,
     /// Key with its source, such as `name:chat-42`.
-    key: Option<String>,
+    pub(super) key: Option<String>,
     /// Origin of the session: the source of its key, a handle, or a connection.
-    source: String,
+    pub(super) source: String,
     pub(super) state: State,
     pub(super) servers: Vec<String>,
     generation: u64,
     created: String,
     last_used: String,
     expires: Option<String>,
+    #[serde(skip)]
+    pub(super) deadline: Option<Timestamp>,
     age_seconds: u64,
-    idle_seconds: u64,
-    calls: u64,
+    pub(super) idle_seconds: u64,
+    pub(super) calls: u64,
     failures: u64,
-    last_tool: Option<String>,
+    pub(super) last_tool: Option<String>,
     last_error: Option<ErrorView>,
     pub(super) links: Vec<LinkView>,
     ended: Option<EndedView>,
@@ -47,6 +51,16 @@ pub(super) enum State {
 }
 
 impl State {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Connected => "connected",
+            Self::Idle => "idle",
+            Self::Away => "away",
+            Self::Ended => "ended",
+        }
+    }
+
     pub(super) fn read(text: &str) -> Option<Self> {
         match text {
             "busy" => Some(Self::Busy),
@@ -93,6 +107,18 @@ pub(super) struct LinkView {
     /// End of the process's stderr. Only in the view of one session.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr: Option<String>,
+    /// Process and its descendants. Only in the view of one session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    processes: Option<Vec<ProcessView>>,
+}
+
+/// View of one process of a link.
+#[derive(Debug, Serialize)]
+struct ProcessView {
+    pid: u32,
+    parent: u32,
+    name: String,
+    memory_bytes: u64,
 }
 
 /// View of a process that was started before a session needed it.
@@ -135,6 +161,7 @@ impl SessionView {
         // A session in use does not idle out: its time begins when the last client leaves.
         let in_use = matches!(state, State::Busy | State::Connected);
         let deadline = record.expiry.deadline(record.created, if in_use { now } else { used });
+        let deadline = deadline.filter(|_| record.is_live());
         Self {
             id: record.id.to_string(),
             owner: record.owner.to_string(),
@@ -146,7 +173,8 @@ impl SessionView {
             generation: record.generation.0,
             created: record.created.to_rfc3339(),
             last_used: if state == State::Busy { now } else { used }.to_rfc3339(),
-            expires: deadline.filter(|_| record.is_live()).map(Timestamp::to_rfc3339),
+            expires: deadline.map(Timestamp::to_rfc3339),
+            deadline,
             age_seconds: now.since(record.created).as_secs(),
             idle_seconds: idle,
             calls: usage.map_or(0, SessionStats::calls),
@@ -207,6 +235,13 @@ impl ErrorView {
     }
 }
 
+impl From<ProcessInfo> for ProcessView {
+    fn from(process: ProcessInfo) -> Self {
+        let ProcessInfo { pid, parent, name, memory, .. } = process;
+        Self { pid, parent, name, memory_bytes: memory }
+    }
+}
+
 impl LinkView {
     /// Creates the view of a link. With `measured` it includes the memory of its process, which may block.
     pub(super) fn new(report: &LinkReport, measured: bool) -> Self {
@@ -234,6 +269,7 @@ impl LinkView {
             age_seconds: report.opened.map(|age| age.as_secs()),
             trouble: failed.or_else(lost),
             stderr: None,
+            processes: None,
         }
     }
 
@@ -241,6 +277,10 @@ impl LinkView {
     pub(super) fn with_words(report: &LinkReport) -> Self {
         let stderr_tail = report.stderr_tail();
         let stderr = report.pid().map(|_| session_stats::tail(&stderr_tail).to_owned());
-        Self { stderr, ..Self::new(report, true) }
+        let processes: Vec<_> = report.processes().into_iter().map(ProcessView::from).collect();
+        let memory_bytes = processes.iter().map(|process| process.memory_bytes).sum();
+        let memory_bytes = (!processes.is_empty()).then_some(memory_bytes);
+        let processes = report.pid().map(|_| processes);
+        Self { stderr, processes, memory_bytes, ..Self::new(report, false) }
     }
 }

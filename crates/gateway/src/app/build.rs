@@ -11,17 +11,17 @@ use tokio::{runtime::Handle, sync::watch};
 
 use super::{Plan, ServeError};
 use crate::{
-    auth::{Authenticator, Jwt, Keys, VerifiedTokens, rate_limit::RateLimiter},
+    auth::{Authenticator, Jwt, Keys, VerifiedTokens, login::Logins, rate_limit::RateLimiter},
     cluster::Cluster,
     config::{Auth, JwtRules},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::{Observers, metrics::Metrics},
+    observe::{Observers, metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
     state::{
         AppState, ConfiguredRules, ServerSet, Services, health::Health,
-        shared_generations::SharedGenerations,
+        session_index::SessionIndex, shared_generations::SharedGenerations,
     },
 };
 
@@ -51,12 +51,16 @@ pub(super) fn app(
         body_budget: Arc::default(),
         health: Health::default(),
         cluster,
+        recent: RecentActivity::default(),
+        session_index: SessionIndex::default(),
+        logins: Logins::default(),
         watch: Observers::start(plan.watch)?,
         closing,
     };
     let rate_limiter = RateLimiter::new(plan.rate_limiter);
     let rules = ConfiguredRules { rules: plan.rules, owners, rate_limiter, metrics };
     let app = AppState::new(services, server_set, rules);
+    app.recent.calls.keep_arguments(app.rules.show_arguments);
     Ok((app, stopping))
 }
 

@@ -62,6 +62,7 @@ impl Plan {
             allowed_hosts: config.allowed_hosts,
             allowed_origins: config.allowed_origins,
             public_url: config.public_url,
+            show_arguments: config.show_arguments,
             ..RequestRules::default()
         };
         Ok(Self {

@@ -36,6 +36,11 @@ impl Token {
         &self.0
     }
 
+    /// Whether a text is this token. Hashes are compared, so that the time tells nothing about it.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        TokenHash::of(text) == self.hash()
+    }
+
     /// Returns the hash, which goes into the configuration.
     pub(crate) fn hash(&self) -> TokenHash {
         TokenHash::of(&self.0)

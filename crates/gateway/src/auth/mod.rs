@@ -5,6 +5,7 @@
 //! | `bearer.rs` | the configuration, for bearer tokens of `stayput token` |
 //! | `jwt.rs`, `jwk.rs`, `jwks.rs` | an OAuth 2.1 issuer, by a signature |
 //! | `proxy.rs` | a proxy in front of the gateway, by a header |
+//! | `login.rs` | an earlier login of a browser at the dashboard, by a cookie |
 //! | `claims.rs` | claims about a principal besides its name |
 //!
 //! An owner is `(issuer, subject)`, never the bytes of a token, so a client that refreshes its token keeps its
@@ -18,6 +19,7 @@ mod error;
 mod jwk;
 mod jwks;
 mod jwt;
+pub(crate) mod login;
 mod proxy;
 pub(crate) mod rate_limit;
 pub(crate) mod sharded_map;

@@ -26,7 +26,11 @@ use self::{call_stream::CallStream, era::CallEra, follow::CallFuture, owner::Cal
 use crate::{
     connections::{connection::InFlight, event_stream::EventStream},
     identify::{self, RequestContext, RequestEdit, SessionChoice, cookie},
-    observe::{CallEnd, call_record::CallRecord},
+    observe::{
+        CallEnd,
+        call_record::{CallRecord, CallStart},
+        recent::NameCarrier,
+    },
     reply::{self, Reply, ReplyText, RequestRef, loss::depends_on_state},
     state::AppState,
 };
@@ -71,7 +75,7 @@ impl From<ReplyText> for CallOutcome {
 
 /// Result of the first step: the owner of the call, or an answer without a call.
 enum IdentifyOutcome {
-    Owner(CallOwner, Option<RequestEdit>),
+    Owner(CallOwner, Option<RequestEdit>, Option<NameCarrier>),
     Answered(ReplyText),
 }
 
@@ -85,7 +89,7 @@ pub(crate) async fn run(
     // Reserves the id. From here on the client can cancel the request.
     let in_flight = match context.connection.map(|connection| connection.begin(&id)) {
         Some(None) => {
-            context.app.metrics.refused("duplicate_id");
+            context.app.count_refused("duplicate_id");
             let sentence = "a request with this id is in flight; each needs an id of its own";
             return context.error(Code::INVALID_REQUEST, sentence).into();
         }
@@ -98,9 +102,9 @@ pub(crate) async fn run(
     };
     let (identified, cookie) = identify(context, server, profile).await;
     let outcome = match identified {
-        IdentifyOutcome::Owner(owner, edit) => {
+        IdentifyOutcome::Owner(owner, edit, carrier) => {
             let span = owner.span();
-            start(context, owner, (id, in_flight, era), edit).instrument(span).await
+            start(context, (owner, carrier), (id, in_flight, era), edit).instrument(span).await
         }
         IdentifyOutcome::Answered(text) => {
             CallRecord::begin(context.app.watch.as_ref(), context.call_start())
@@ -122,7 +126,7 @@ async fn identify(
 ) -> (IdentifyOutcome, Option<Box<HeaderValue>>) {
     if let Some(owner) = profile.and_then(|it| CallOwner::of_none(context, server, it)) {
         return (
-            IdentifyOutcome::Owner(owner, RequestEdit::without_meta_name(context.message)),
+            IdentifyOutcome::Owner(owner, RequestEdit::without_meta_name(context.message), None),
             None,
         );
     }
@@ -136,9 +140,10 @@ async fn identify(
     };
     let identified = match choice {
         SessionChoice::Answer(answer) => IdentifyOutcome::Answered(answer),
-        SessionChoice::Session { session, origin, text, given, ephemeral } => {
+        SessionChoice::Session { session, origin, text, given, ephemeral, carrier } => {
             let choice = (origin, given, ephemeral);
-            IdentifyOutcome::Owner(CallOwner::of_session(context, server, session, choice), text)
+            let owner = CallOwner::of_session(context, server, session, choice);
+            IdentifyOutcome::Owner(owner, text, Some(carrier))
         }
     };
     (identified, cookie.map(Box::new))
@@ -147,19 +152,19 @@ async fn identify(
 /// Checks the limits, finds the link, and sends the call unless a loss has to be reported first.
 async fn start(
     context: &RequestContext<'_>,
-    owner: CallOwner,
+    (owner, carrier): (CallOwner, Option<NameCarrier>),
     (id, in_flight, era): (Arc<str>, Option<InFlight>, CallEra),
     edit: Option<RequestEdit>,
 ) -> CallOutcome {
-    let (metrics, asked) = (&context.app.metrics, context.request_ref());
-    let record =
-        CallRecord::begin(context.app.watch.as_ref(), context.call_start_in(owner.session()));
+    let (app, asked) = (context.app, context.request_ref());
+    let call_start = CallStart { carrier, ..context.call_start_in(owner.session()) };
+    let record = CallRecord::begin(app.watch.as_ref(), call_start);
     let refused = |end, text: ReplyText| {
         record.came_to(end);
         CallOutcome::Done(text)
     };
     if let Some(sentence) = owner.over_limit() {
-        metrics.refused("busy");
+        app.count_refused("busy");
         return refused(CallEnd::Denied, context.failure(&sentence));
     }
     let link = match open_link::reach(
@@ -172,7 +177,7 @@ async fn start(
     {
         Ok(link) => link,
         Err(sentence) => {
-            metrics.refused("no_link");
+            app.count_refused("no_link");
             return refused(CallEnd::NoLink, context.failure(&sentence));
         }
     };

@@ -22,6 +22,7 @@ pub(super) const FILE: &[&str] = &[
     "seal",
     "cluster",
     "data",
+    "ui",
 ];
 
 /// Keys of `cluster`.
@@ -32,6 +33,9 @@ pub(super) const TLS: &[&str] = &["cert", "key"];
 
 /// Keys of `audit`.
 pub(super) const AUDIT: &[&str] = &["to", "arguments"];
+
+/// Keys of `ui`.
+pub(super) const UI: &[&str] = &["show_arguments"];
 
 /// Keys of `otlp`.
 pub(super) const OTLP: &[&str] = &["url", "headers"];

@@ -84,6 +84,8 @@ pub(crate) struct Config {
     pub(crate) public_url: Option<String>,
     /// Audit log and spans.
     pub(crate) watch: ObserveRules,
+    /// Whether the dashboard shows the arguments of calls.
+    pub(crate) show_arguments: bool,
     /// Keys that protect secrets in the store: the first one seals, all of them open. If there is none, a key is
     /// generated.
     pub(crate) seal: Vec<SealKey>,
@@ -200,6 +202,7 @@ impl Config {
             auth: settings.auth,
             public_url: settings.public_url,
             watch: settings.watch,
+            show_arguments: settings.show_arguments,
             seal: settings.seal,
             cluster: settings.cluster,
             data: settings.data,
@@ -227,6 +230,7 @@ impl fmt::Debug for Config {
             .field("auth", &self.auth)
             .field("public_url", &self.public_url)
             .field("watch", &self.watch)
+            .field("show_arguments", &self.show_arguments)
             .field("seal", &self.seal)
             .field("cluster", &self.cluster)
             .field("data", &self.data)

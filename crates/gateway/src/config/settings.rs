@@ -111,6 +111,7 @@ pub(super) struct Settings {
     pub(super) auth: Auth,
     pub(super) public_url: Option<String>,
     pub(super) watch: ObserveRules,
+    pub(super) show_arguments: bool,
     pub(super) seal: Vec<SealKey>,
     pub(super) cluster: Option<ClusterSettings>,
     pub(super) data: Option<PathBuf>,
@@ -131,6 +132,7 @@ impl Default for Settings {
             auth: Auth::default(),
             public_url: None,
             watch: ObserveRules::default(),
+            show_arguments: false,
             seal: Vec::new(),
             cluster: None,
             data: None,
@@ -160,6 +162,7 @@ impl Settings {
             watch: watch::watch(&table)?,
             cluster: table.read("cluster", cluster::cluster)?,
             data: table.read("data", folder)?,
+            show_arguments: table.read("ui", watch::ui)?.unwrap_or_default(),
         })
     }
 }

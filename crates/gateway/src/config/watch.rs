@@ -1,4 +1,4 @@
-//! Audit log and spans: `audit` and `otlp`.
+//! Audit log, spans and dashboard: `audit`, `otlp` and `ui`.
 
 use http::{HeaderName, HeaderValue};
 use stayput_config::{ConfigObject, ConfigValue, Problem, ReadResult};
@@ -28,6 +28,12 @@ fn audit(setting: &ConfigValue<'_>) -> ReadResult<AuditRules> {
         to,
         arguments: table.read("arguments", ConfigValue::boolean)?.unwrap_or_default(),
     })
+}
+
+/// Reads `ui`: whether the dashboard shows the arguments of calls.
+pub(super) fn ui(setting: &ConfigValue<'_>) -> ReadResult<bool> {
+    let table = setting.object_with_keys(keys::UI)?;
+    Ok(table.read("show_arguments", ConfigValue::boolean)?.unwrap_or_default())
 }
 
 fn otlp(setting: &ConfigValue<'_>) -> ReadResult<SpansRules> {

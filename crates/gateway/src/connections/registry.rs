@@ -133,6 +133,13 @@ impl Connections {
         self.remove_where(|it| it.default_session() == session && it.is_idle());
     }
 
+    /// Returns the connections that use a session, by default or by name, at most `limit`.
+    pub(crate) fn of_session(&self, session: SessionId, limit: usize) -> Vec<Arc<Connection>> {
+        let all = self.read();
+        let uses = |it: &&ConnectionEntry| it.0.sessions().contains(&session);
+        all.iter().filter(uses).take(limit).map(|ConnectionEntry(it)| it.clone()).collect()
+    }
+
     /// Returns the server of a session, if a connection to it is in memory.
     pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
         let all = self.read();

@@ -79,7 +79,9 @@ impl<'a> RequestContext<'a> {
         'a: 's,
     {
         let Self { owner, server, message, headers, .. } = *self;
-        CallStart { owner, session, server, message, headers }
+        let connection = self.connection.map(|connection| connection.number());
+        let history = &self.app.recent.calls;
+        CallStart { owner, session, server, message, headers, connection, history, carrier: None }
     }
 
     /// Kind of client that sent the request.

@@ -6,9 +6,18 @@ use stayput_core::{Agent, Name, SessionId};
 use stayput_identify::{ArgumentName, ArgumentRule, ExplicitNames, MetaMembers, SessionArguments};
 
 use super::{RequestContext, refusal::Refusal};
-use crate::state::AppState;
+use crate::{observe::recent::NameCarrier, state::AppState};
 
-/// Reads the names of a request from every name source that is enabled, and whether its target is known to keep state.
+/// Names of a request, and facts about them.
+pub(super) struct ReadNames {
+    pub(super) names: ExplicitNames,
+    /// Whether the target is known to keep state.
+    pub(super) kept: bool,
+    /// Part of the request that has the first name.
+    pub(super) carrier: Option<NameCarrier>,
+}
+
+/// Reads the names of a request from every name source that is enabled.
 /// `own` is set for a call of a session tool.
 ///
 /// # Errors
@@ -18,28 +27,39 @@ pub(super) async fn read(
     context: &RequestContext<'_>,
     members: &MetaMembers<'_>,
     own: bool,
-) -> Result<(ExplicitNames, bool), Refusal> {
-    let mut names = ExplicitNames::default();
+) -> Result<ReadNames, Refusal> {
+    let (mut names, mut carrier) = (ExplicitNames::default(), None);
+    let mut read_from = |names: &ExplicitNames, source: NameCarrier| {
+        if names.first().is_some() {
+            carrier.get_or_insert(source);
+        }
+    };
     let argument = argument(app, context, own).await;
     if let Some((arguments, name, rule)) = argument {
         names.read_argument(arguments, name, rule)?;
+        read_from(&names, NameCarrier::Argument);
     }
     let name_sources = &app.identify.configured.name_sources;
     if name_sources.meta {
         names.read_meta(members)?;
+        read_from(&names, NameCarrier::Meta);
     }
     if name_sources.header {
         names.read_header(context.headers)?;
+        read_from(&names, NameCarrier::Header);
     }
     if let Some(key) = context.path_key {
         names.read_path(key)?;
+        read_from(&names, NameCarrier::Path);
     }
     for source in &name_sources.custom {
         let claim = |name: &str| context.claims.text(name);
         names.read_custom(source, context.headers, members, claim)?;
+        read_from(&names, NameCarrier::Custom);
     }
     // Only tools of a server that keeps state take the argument.
-    Ok((names, argument.is_some() && !own))
+    let kept = argument.is_some() && !own;
+    Ok(ReadNames { names, kept, carrier })
 }
 
 /// Returns the session arguments of a call, with the name that counts. E39: only a value with the form of a name

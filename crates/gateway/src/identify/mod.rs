@@ -24,6 +24,7 @@ use stayput_core::{ActiveSession, Handle, Name, Origin};
 use stayput_identify::{MetaMembers, read_hints};
 pub(crate) use stayput_identify::{RequestEdit, add_handle};
 
+use self::explicit::ReadNames;
 pub(crate) use self::{
     connection::{refusal_if_home_is_elsewhere, set_default_session},
     connection_name::{read_connection_name, renew_cookie},
@@ -32,7 +33,7 @@ pub(crate) use self::{
     open::open_by_key,
     refusal::Refusal,
 };
-use crate::{reply::ReplyText, state::AppState};
+use crate::{observe::recent::NameCarrier, reply::ReplyText, state::AppState};
 
 /// Result of identification.
 pub(crate) enum SessionChoice {
@@ -47,6 +48,8 @@ pub(crate) enum SessionChoice {
         given: Option<Handle>,
         /// The request named no session; this one ends with the call.
         ephemeral: bool,
+        /// Part of the request that named the session, or the policy that chose it.
+        carrier: NameCarrier,
     },
     /// The request is not run. This is its answer: a tool error or an error, as JSON-RPC text.
     Answer(ReplyText),
@@ -74,21 +77,32 @@ pub(crate) struct NamedSession {
     pub(crate) found: Option<FoundSession>,
     /// Message without the session name, if it had to be removed.
     text: Option<RequestEdit>,
+    /// Part of the request that names the session.
+    carrier: Option<NameCarrier>,
 }
 
 /// Identifies the session of a request.
 pub(crate) async fn identify_session(context: &RequestContext<'_>) -> SessionChoice {
     let app = context.app;
     let done = async {
-        let NamedSession { found, text } = named_session(app, context, false).await?;
+        let NamedSession { found, text, carrier } = named_session(app, context, false).await?;
         let found = match found {
             None => connection::session(app, context).await?,
             found => found,
         };
+        let carrier = carrier.unwrap_or(match context.connection {
+            Some(_) => NameCarrier::Connection,
+            None => NameCarrier::Cookie,
+        });
         Ok::<_, Refusal>(match found {
-            Some(FoundSession { session, origin, .. }) => {
-                SessionChoice::Session { session, origin, text, given: None, ephemeral: false }
-            }
+            Some(FoundSession { session, origin, .. }) => SessionChoice::Session {
+                session,
+                origin,
+                text,
+                given: None,
+                ephemeral: false,
+                carrier,
+            },
             None => Box::pin(policy::apply(app, context, text)).await,
         })
     };
@@ -102,7 +116,7 @@ pub(crate) async fn session_for_initialize(
     context: &RequestContext<'_>,
 ) -> Result<Option<FoundSession>, Refusal> {
     let app = context.app;
-    let (names, _) = explicit::read(app, context, &meta_members(app, context), false).await?;
+    let names = explicit::read(app, context, &meta_members(app, context), false).await?.names;
     if names.first().is_none() || !app.keeps(context).await {
         return Ok(None);
     }
@@ -137,7 +151,7 @@ pub(crate) async fn named_session(
     own: bool,
 ) -> Result<NamedSession, Refusal> {
     let members = meta_members(app, context);
-    let (names, kept) = explicit::read(app, context, &members, own).await?;
+    let ReadNames { names, kept, carrier } = explicit::read(app, context, &members, own).await?;
     let text = names.edit(context.message)?;
     if names.conflicts().next().is_some() {
         // Boxed because it is rare: without the box, the future of every call would be as large as this one.
@@ -147,17 +161,18 @@ pub(crate) async fn named_session(
         None => read_hints(&app.identify.configured.hints.0, &members)?.map(Name::Key),
         name => name,
     };
-    let Some(name) = name else { return Ok(NamedSession { found: None, text }) };
+    let Some(name) = name else { return Ok(NamedSession { found: None, text, carrier: None }) };
     if context.connection.is_some() && !own && !kept && !keeps(app, context).await {
         // A shared link is the same in every session.
-        return Ok(NamedSession { found: None, text });
+        return Ok(NamedSession { found: None, text, carrier: None });
     }
     let found = match open::find_held(app, context, &name) {
         Some(found) => found,
         None => Box::pin(open::open_by_name(app, context, name)).await?,
     };
     connection::note_named_session(context, &found.session);
-    Ok(NamedSession { found: Some(found), text })
+    let carrier = Some(carrier.unwrap_or(NameCarrier::Hint));
+    Ok(NamedSession { found: Some(found), text, carrier })
 }
 
 /// Reads the members of `_meta` that can name a session.

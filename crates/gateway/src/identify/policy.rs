@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     config::{UnidentifiedPolicy, target::Target},
+    observe::recent::NameCarrier,
     reply::{self, ReplyText},
     state::{AppState, identify_rules::ConnectionKind},
 };
@@ -37,8 +38,8 @@ pub(super) async fn apply(
         UnidentifiedPolicy::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
     };
     match done {
-        Ok(SessionChoice::Session { session, origin, given, ephemeral, .. }) => {
-            SessionChoice::Session { session, origin, text, given, ephemeral }
+        Ok(SessionChoice::Session { session, origin, given, ephemeral, carrier, .. }) => {
+            SessionChoice::Session { session, origin, text, given, ephemeral, carrier }
         }
         Ok(answer) => answer,
         Err(error) => {
@@ -122,13 +123,8 @@ async fn mint(
     context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
     let (OpenedSession { session, origin }, handle) = provisional(app, context).await?;
-    Ok(SessionChoice::Session {
-        session,
-        origin,
-        text: None,
-        given: Some(handle),
-        ephemeral: false,
-    })
+    let (given, carrier) = (Some(handle), NameCarrier::Minted);
+    Ok(SessionChoice::Session { session, origin, text: None, given, ephemeral: false, carrier })
 }
 
 /// Opens a session for this one call.
@@ -139,7 +135,15 @@ async fn open_ephemeral(
     let options =
         OpenOptions::new(context.owner.clone()).expiry(Expiry::idle(EPHEMERAL_IDLE_LIMIT));
     let OpenedSession { session, origin } = app.open(&options, context.label()).await?;
-    Ok(SessionChoice::Session { session, origin, text: None, given: None, ephemeral: true })
+    let carrier = NameCarrier::Ephemeral;
+    Ok(SessionChoice::Session {
+        session,
+        origin,
+        text: None,
+        given: None,
+        ephemeral: true,
+        carrier,
+    })
 }
 
 /// Opens the one session for all unidentified requests of an owner.
@@ -150,7 +154,15 @@ async fn open_for_owner(
     // This key source is reserved, so that no client reaches the session by chance.
     let Ok(key) = Key::new("owner", "all") else { return Err(SessionOpenError::Unknown) };
     let OpenedSession { session, origin } = open_by_key(app, context, Agent::none(), key).await?;
-    Ok(SessionChoice::Session { session, origin, text: None, given: None, ephemeral: false })
+    let carrier = NameCarrier::Owner;
+    Ok(SessionChoice::Session {
+        session,
+        origin,
+        text: None,
+        given: None,
+        ephemeral: false,
+        carrier,
+    })
 }
 
 async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> ReplyText {

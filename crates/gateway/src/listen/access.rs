@@ -25,6 +25,8 @@ struct StreamAccess {
     principal: Principal,
     /// The one server that writes to the stream; `None` if several may.
     server: Option<Arc<str>>,
+    /// Whether the stream is for administrators.
+    admin: bool,
     current: Arc<CurrentSnapshot>,
     /// Number of the configuration that access was checked against.
     checked: u64,
@@ -45,6 +47,24 @@ pub(crate) fn guard(
     principal: &Principal,
     response: Response<Reply>,
 ) -> Response<Reply> {
+    guard_stream(app, principal, response, false)
+}
+
+/// Wraps a streamed answer of the admin API: it also ends when the client loses the role.
+pub(super) fn guard_admin(
+    app: &AppState,
+    principal: &Principal,
+    response: Response<Reply>,
+) -> Response<Reply> {
+    guard_stream(app, principal, response, true)
+}
+
+fn guard_stream(
+    app: &AppState,
+    principal: &Principal,
+    response: Response<Reply>,
+    admin: bool,
+) -> Response<Reply> {
     let server = match response.body() {
         Reply::Stream(events) => events.server(),
         Reply::Call(call) => call.server(),
@@ -56,6 +76,7 @@ pub(crate) fn guard(
     let access = StreamAccess {
         principal: principal.clone(),
         server,
+        admin,
         current: app.current.clone(),
         checked: app.number,
         newer: Box::pin(app.current.newer_than(app.number)),
@@ -110,7 +131,9 @@ impl StreamAccess {
         let granted = app.as_ref().and_then(|app| {
             let principal = app.owners.recheck(&self.principal, SystemClock.now())?;
             let leads = |server: &Arc<str>| app.leads_to(server, &principal);
-            self.server.as_ref().is_none_or(leads).then_some((app.number, principal))
+            let is_admitted = principal.admin || !self.admin;
+            (is_admitted && self.server.as_ref().is_none_or(leads))
+                .then_some((app.number, principal))
         });
         match granted {
             Some((number, principal)) => {

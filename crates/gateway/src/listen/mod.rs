@@ -10,6 +10,7 @@ mod http;
 pub(crate) mod legacy_sse;
 pub(crate) mod lines;
 mod local_http;
+mod page_login;
 mod post;
 pub(crate) mod proxy_handshake;
 pub(crate) mod router;

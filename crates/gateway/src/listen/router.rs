@@ -10,7 +10,7 @@ use stayput_wire::{Code, header as mcp};
 
 use super::post;
 use crate::{
-    admin,
+    admin::{self, dashboard},
     auth::{MetricsAccess, Principal, body_budget::OverBudget, rate_limit::RateLimited},
     call::era,
     cluster::{SignatureError, VerifiedRequest},
@@ -20,7 +20,7 @@ use crate::{
     listen::{
         access, forward, home_page,
         http::{BodyError, SLOWEST},
-        legacy_sse, well_known,
+        legacy_sse, page_login, well_known,
     },
     messages::listen_stream,
     reply::{self, Reply, accept::accepts},
@@ -166,7 +166,10 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
             }
         }
         RequestPeer::Address(from) => {
-            if let Some(answer) = foreign(&app.rules, head).or_else(|| well_known::of(app, path)) {
+            if let Some(answer) = foreign(&app.rules, head)
+                .or_else(|| well_known::of(app, path))
+                .or_else(|| dashboard::file(&head.method, path))
+            {
                 return answer.into();
             }
             if path == "/metrics" && app.owners.metrics == MetricsAccess::Public {
@@ -186,9 +189,12 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
         }
         RequestPeer::LocalSocket => Principal::local(),
     };
+    if [dashboard::LOGIN, dashboard::LOGOUT].contains(&path) {
+        return page_login::answer(app, &principal, head).into();
+    }
     if admin::has(path) {
-        let answer = admin::answer(app, &principal, &head.method, &head.uri);
-        return Box::pin(answer).await.into();
+        let answer = Box::pin(admin::answer(app, &principal, head)).await;
+        return access::guard_admin(app, &principal, answer).into();
     }
     match route_seen(app, &principal, head).await {
         Step::Body(handler) => Step::Body(BodyHandler { signed, ..handler }),
@@ -229,7 +235,7 @@ fn refuse_signature(app: &AppState, error: SignatureError) -> Response<Reply> {
         return forward::not_held();
     }
     tracing::warn!("a request to the internal listener was refused: {error}");
-    app.metrics.refused("unauthorized");
+    app.count_refused("unauthorized");
     forward::refuse_replica("signature", &error.to_string())
 }
 
@@ -244,6 +250,9 @@ async fn authenticate(
     from: IpAddr,
     head: &Parts,
 ) -> Result<Principal, Response<Reply>> {
+    if let Some(principal) = page_login::principal(app, head) {
+        return Ok(principal);
+    }
     let principal = match app.owners.principal(from, &head.headers).await {
         Ok(principal) => principal,
         Err(error) => return Err(error.answer(well_known::url(app, head.uri.path()).as_deref())),
@@ -449,7 +458,7 @@ pub(super) fn count_refusal(app: &AppState, status: StatusCode) {
         other if other.is_client_error() || other.is_server_error() => "other",
         _ => return,
     };
-    app.metrics.refused(why);
+    app.count_refused(why);
 }
 
 /// Refuses a foreign `Host` or `Origin`. Without this check, a web page in a browser on this machine could reach the
@@ -479,7 +488,8 @@ fn foreign(rules: &RequestRules, head: &Parts) -> Option<Response<Reply>> {
     })
 }
 
-fn is_local(host: &str) -> bool {
+/// Whether a `Host` is this machine, with any port.
+pub(crate) fn is_local(host: &str) -> bool {
     let names = ["localhost", "127.0.0.1", "[::1]"];
     let Some(rest) = names.iter().find_map(|name| host.strip_prefix(name)) else { return false };
     // The rest may only be a port. Numbers are parsed with a sign, too, but a port has none.

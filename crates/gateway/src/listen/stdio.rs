@@ -384,7 +384,7 @@ impl StdioConversation {
         match self.initialize(said).await {
             Ok(initialize_result) => reply::result(id, &initialize_result),
             Err(sentence) => {
-                self.app().metrics.refused("no_session");
+                self.app().count_refused("no_session");
                 reply::error(id, Code::INTERNAL_ERROR, &sentence)
             }
         }

@@ -10,6 +10,10 @@ use stayput_wire::{Message, Raw};
 use crate::observe::{
     CallEnd, CallObservation, CallSubject, Observers,
     metrics::{Metrics, Timing},
+    recent::{
+        NameCarrier,
+        call_history::{CallHistory, CallOpening, RunningEntry},
+    },
     session_stats::SessionStats,
 };
 
@@ -20,6 +24,8 @@ pub(crate) struct CallRecord {
     timing: Option<Timing>,
     /// Observation for the audit log and spans, if configured. It is reported when it is dropped.
     noted: Option<Box<CallObservation>>,
+    /// Entry in the history of the session.
+    past: Option<RunningEntry>,
 }
 
 /// Call that is about to be made.
@@ -32,6 +38,11 @@ pub(crate) struct CallStart<'a> {
     pub(crate) server: Option<&'a Server>,
     pub(crate) message: &'a Message<'a>,
     pub(crate) headers: &'a HeaderMap,
+    /// Part of the request that named the session.
+    pub(crate) carrier: Option<NameCarrier>,
+    /// Short number of the client's connection.
+    pub(crate) connection: Option<u32>,
+    pub(crate) history: &'a Arc<CallHistory>,
 }
 
 impl<'a> CallStart<'a> {
@@ -39,6 +50,23 @@ impl<'a> CallStart<'a> {
     pub(crate) fn tool(&self) -> Option<Cow<'a, str>> {
         let call = self.message.method() == Some("tools/call");
         self.message.name().filter(|_| call)?.text()
+    }
+
+    /// Adds the call to the history of its session.
+    fn past(&self) -> Option<RunningEntry> {
+        let (session, server) = (self.session?, self.server?);
+        let tool = self.tool();
+        let method = || self.message.method().unwrap_or_default();
+        let arguments = || self.message.params()?.find(&["arguments"]);
+        let call = CallOpening {
+            server: server.name(),
+            label: tool.as_deref().unwrap_or_else(method),
+            sent: self.message.text().len(),
+            carrier: self.carrier,
+            connection: self.connection,
+            arguments: self.history.keeps_arguments().then(arguments).flatten().map(Raw::as_str),
+        };
+        Some(self.history.begin(session.id(), call))
     }
 
     /// Starts the observation of the call, if there are observers.
@@ -62,13 +90,13 @@ impl CallRecord {
         {
             usage.called(server.name(), || server.shared_name(), begun.tool().as_deref());
         }
-        Self { timing: None, noted: begun.noted(observers) }
+        Self { timing: None, noted: begun.noted(observers), past: begun.past() }
     }
 
     /// Records a call that the configuration does not allow.
     pub(crate) fn denied(observers: Option<&Arc<Observers>>, begun: CallStart<'_>) {
         let noted = begun.noted(observers);
-        Self { timing: None, noted }.came_to(CallEnd::Denied);
+        Self { noted, ..Self::default() }.came_to(CallEnd::Denied);
     }
 
     /// Sets the session of the call, if it is known only now.
@@ -90,6 +118,9 @@ impl CallRecord {
 
     /// Sets the outcome.
     pub(crate) fn came_to(&self, outcome: CallEnd) {
+        if let Some(past) = &self.past {
+            past.end(outcome, 0);
+        }
         if let Some(noted) = &self.noted {
             noted.came_to(outcome);
         }
@@ -102,8 +133,12 @@ impl CallRecord {
         link: &PooledLink,
         end: &Result<Answer, CallError>,
     ) {
-        if let Some(noted) = &self.noted {
-            noted.came_to(outcome(end));
+        if self.noted.is_some() || self.past.is_some() {
+            let outcome = outcome(end);
+            if let Some(past) = &self.past {
+                past.end(outcome, end.as_ref().map_or(0, |answer| answer.as_bytes().len()));
+            }
+            self.came_to(outcome);
         }
         let failure = match end {
             Ok(answer) if answer.error().is_none() => return,
@@ -121,11 +156,21 @@ impl CallRecord {
     }
 }
 
-/// Returns the outcome of a call. It is computed for observers only, because it parses the result to find `isError`.
+/// Whether a result may have a member `isError` that is true. A text in the result can look like one.
+fn may_be_error(result: &str) -> bool {
+    const NAME: &str = r#""isError""#;
+    memchr::memmem::find_iter(result.as_bytes(), NAME).any(|at| {
+        let value = result.get(at + NAME.len()..).unwrap_or_default();
+        value.trim_start_matches([':', ' ', '\n', '\r', '\t']).starts_with('t')
+    })
+}
+
+/// Returns the outcome of a call. A result is parsed only if it seems to have `isError`, because it can be large.
 fn outcome(end: &Result<Answer, CallError>) -> CallEnd {
     match end {
         Ok(answer) => match answer.result() {
             None => CallEnd::Error,
+            Some(result) if !may_be_error(result) => CallEnd::Ok,
             Some(result) => {
                 let failed =
                     Raw::parse(result).ok().and_then(|it| it.find(&["isError"])?.boolean());

@@ -3,7 +3,7 @@
 use stayput_core::{EndReason, Generation, SessionId};
 use stayput_upstream::LossReason;
 
-use crate::reply::loss;
+use crate::{observe::recent::event_log::LoggedEvent, reply::loss};
 
 /// Session event.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,16 @@ impl Event<'_> {
             Self::Resumed { .. } => "session_resumed",
             Self::Lost { .. } => "session_lost",
             Self::Ended { .. } => "session_ended",
+        }
+    }
+
+    /// Returns the event as it is kept in the event log.
+    pub(crate) fn logged(&self, session: SessionId) -> LoggedEvent {
+        let kind = self.name().trim_start_matches("session_");
+        let event = LoggedEvent::new(kind, self.reason()).of(session, self.server());
+        match self {
+            Self::Lost { generation, detail, .. } => event.with_loss(generation.0, detail),
+            _ => event,
         }
     }
 

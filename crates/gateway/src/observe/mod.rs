@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `audit.rs` | one line for each call, to a file or stderr |
 //! | `traceparent.rs` | trace context of a call, from its client and to its server |
+//! | `recent/` | last calls of sessions, events and samples, for the dashboard |
 //! | `spans.rs`, `otlp.rs` | spans of calls, and their export |
 
 mod audit;
@@ -14,6 +15,7 @@ pub(crate) mod events;
 pub(crate) mod log;
 pub(crate) mod metrics;
 mod otlp;
+pub(crate) mod recent;
 pub(crate) mod session_extension;
 pub(crate) mod session_stats;
 mod spans;

@@ -80,7 +80,7 @@ impl Refusal {
 /// If the message has a defect.
 pub(crate) fn admit(context: &RequestContext<'_>) -> Result<(), Refusal> {
     let Some(defect) = find_defect(context.message) else { return Ok(()) };
-    context.app.metrics.refused("invalid_message");
+    context.app.count_refused("invalid_message");
     CallRecord::denied(context.app.watch.as_ref(), context.call_start());
     let code = defect.code();
     Err(Refusal { code, text: reply::error(context.request_ref().id, code, defect.sentence()) })

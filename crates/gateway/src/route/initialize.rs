@@ -81,12 +81,12 @@ pub(crate) async fn initialize(context: &RequestContext<'_>) -> InitializeOutcom
             InitializeOutcome { name: Some(name), ..InitializeOutcome::answered(answer) }
         }
         Err(HandshakeError::Named(refusal)) => {
-            app.metrics.refused("no_session");
+            app.count_refused("no_session");
             let ReplyText { text, held_by, .. } = refusal.answer(asked, Era::Legacy);
             InitializeOutcome { held_by, ..InitializeOutcome::answered(text) }
         }
         Err(HandshakeError::Here { sentence, later }) => {
-            app.metrics.refused("no_session");
+            app.count_refused("no_session");
             let answer = reply::error(asked.id, Code::INTERNAL_ERROR, &sentence);
             InitializeOutcome { later, ..InitializeOutcome::answered(answer) }
         }

@@ -104,7 +104,7 @@ fn denied(
     let name = params.and_then(|params| params.find_unique(&["name"]).ok().flatten());
     let name = name.and_then(|name| name.text());
     if tools.is_some_and(|tools| !name.as_deref().is_some_and(|name| tools.allows(name))) {
-        context.app.metrics.refused("denied_tool");
+        context.app.count_refused("denied_tool");
         CallRecord::denied(context.app.watch.as_ref(), context.call_start());
         // Same error as for an unknown tool.
         return Some(context.error(Code::INVALID_PARAMS, "Unknown tool"));

@@ -6,6 +6,7 @@ pub(crate) mod health;
 pub(crate) mod identify_rules;
 mod metrics_page;
 pub(crate) mod roster;
+pub(crate) mod session_index;
 mod sessions;
 pub(crate) mod shared_generations;
 pub(crate) mod snapshot;
@@ -30,9 +31,10 @@ use tokio::sync::watch;
 
 use crate::{
     auth::{
-        Authenticator,
+        Authenticator, Principal,
         body_budget::{BodyBudget, BodyLimits},
         call_limit::CallLimiter,
+        login::Logins,
         rate_limit::RateLimiter,
     },
     catalog::tool_view::ToolViews,
@@ -45,11 +47,11 @@ use crate::{
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::{Observers, metrics::Metrics},
+    observe::{Observers, metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
     state::{
-        aggregate::Aggregate, health::Health, shared_generations::SharedGenerations,
-        snapshot::CurrentSnapshot, visibility::Visibility,
+        aggregate::Aggregate, health::Health, session_index::SessionIndex,
+        shared_generations::SharedGenerations, snapshot::CurrentSnapshot, visibility::Visibility,
     },
 };
 
@@ -116,6 +118,12 @@ pub(crate) struct Services {
     pub(crate) health: Health,
     /// Other gateways on the same store, if they cooperate.
     pub(crate) cluster: Option<Arc<Cluster>>,
+    /// Last calls, events and samples, for the dashboard.
+    pub(crate) recent: RecentActivity,
+    /// Sessions as the dashboard lists them.
+    pub(crate) session_index: SessionIndex,
+    /// Logins of browsers at the dashboard.
+    pub(crate) logins: Logins<Principal>,
     /// Audit log and spans, if configured.
     pub(crate) watch: Option<Arc<Observers>>,
     /// True when the gateway is about to stop: event streams end.
@@ -162,6 +170,8 @@ pub(crate) struct RequestRules {
     /// Allowed hosts and origins in addition to those of this machine.
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
+    /// Whether the dashboard shows the arguments of calls.
+    pub(crate) show_arguments: bool,
     /// Time after which the answer of a call becomes a stream that can be resumed.
     pub(crate) stream_after: Duration,
 }
@@ -181,6 +191,7 @@ impl Default for RequestRules {
             public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            show_arguments: false,
             stream_after: Duration::from_millis(1_500),
         }
     }

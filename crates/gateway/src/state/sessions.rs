@@ -6,7 +6,12 @@ use stayput_core::{
     EndReason, Holder, OpenOptions, OpenedSession, Origin, Session, SessionId, SessionOpenError,
 };
 
-use crate::{cluster::SessionName, observe::events::Event, reply::loss, state::AppState};
+use crate::{
+    cluster::SessionName,
+    observe::{events::Event, recent::event_log::LoggedEvent},
+    reply::loss,
+    state::AppState,
+};
 
 impl AppState {
     /// Opens the session that `wish` asks for, for a client of `server`. Records an event if the session is new.
@@ -55,7 +60,7 @@ impl AppState {
         self.sessions.end_and_remove(session).await
     }
 
-    /// Counts and logs a session event.
+    /// Counts and logs a session event, and adds it to the event log.
     pub(crate) fn note(&self, session: SessionId, event: Event<'_>) {
         match event {
             Event::Opened { server } => self.metrics.opened(server),
@@ -64,5 +69,18 @@ impl AppState {
             Event::Ended { reason, .. } => self.metrics.ended(reason),
         }
         event.log(session);
+        self.recent.events.add(event.logged(session));
+    }
+
+    /// Counts a refused request by its reason.
+    pub(crate) fn count_refused(&self, reason: &'static str) {
+        self.metrics.refused(reason);
+        self.recent.events.add(LoggedEvent::new("refused", Some(reason)));
+    }
+
+    /// Counts a reload of the configuration by its outcome.
+    pub(crate) fn count_reloaded(&self, outcome: &'static str) {
+        self.metrics.reloaded(outcome);
+        self.recent.events.add(LoggedEvent::new("reloaded", Some(outcome)));
     }
 }

@@ -46,6 +46,19 @@ impl Scene {
     }
 }
 
+/// Observer: whether the admin API tells the arguments of a call.
+async fn shown_arguments(stage: Stage, peer: &Peer) -> String {
+    let gateway = stage.gateway().await;
+    let client = peer.connect(&gateway).await.unwrap();
+    client.call(&gateway, "echo", json!({ "word": "argument-of-the-call" })).await;
+    let list = get(&gateway, "/admin/sessions", peer).await.message().await;
+    let path = format!("/admin/sessions/{}", list["sessions"][0]["id"].as_str().unwrap());
+    let shown = get(&gateway, &path, peer).await.message().await;
+    assert_eq!(shown["recent_calls"][0]["label"], "echo", "{shown}");
+    let is_there = shown.to_string().contains("argument-of-the-call");
+    if is_there { "argument" } else { "none" }.to_owned()
+}
+
 /// Observer: status of the admin API for this client.
 async fn admin(stage: Stage, peer: &Peer) -> String {
     let gateway = stage.gateway().await;
@@ -71,6 +84,12 @@ keys! {
         let key = key.on(&json!({ "mcpServers": { "test": choices } }));
         let observe = async |stage| greet_as(stage, &Peer::bearer(&ann)).await;
         key.set(json!({ "team": "ops" })).shows(observe, ["200", "404"]).await;
+    }
+    "stayput.ui.show_arguments" dashboard_shows_arguments |key| {
+        let (ann, hash) = token("ann");
+        let key = key.with(&json!({ "auth": { "tokens": { "ann": { "hash": hash, "admin": true } } } }));
+        let observe = async |stage| shown_arguments(stage, &Peer::bearer(&ann)).await;
+        key.set(json!(true)).shows(observe, ["argument", "none"]).await;
     }
     "stayput.auth.tokens.*.admin" token_may_be_of_an_admin |key| {
         let (ann, hash) = token("ann");

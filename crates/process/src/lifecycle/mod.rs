@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::lock::lock;
 use crate::{
-    EndReport, EndedBy, ExitStatus, Grace,
+    EndReport, EndedBy, ExitStatus, Grace, ProcessInfo,
     cleanup::{KillSet, SearchScope},
     procfs::{self, ProcessRef},
 };
@@ -228,9 +228,20 @@ impl Lifecycle {
 
     /// Proportional memory (PSS) of the child's whole tree. Reads `/proc`, so it takes a moment.
     pub(crate) fn memory(&self) -> Option<u64> {
-        let leader = *self.leader.get()?;
+        let all = self.tree();
+        (!all.is_empty()).then(|| all.iter().filter_map(|it| procfs::memory(it.pid)).sum())
+    }
+
+    /// Processes of the child's whole tree. Reads `/proc`, so it takes a moment.
+    pub(crate) fn processes(&self) -> Vec<ProcessInfo> {
+        self.tree().iter().filter_map(|process| ProcessInfo::read(*process)).collect()
+    }
+
+    /// Processes of the child's whole tree, sorted by pid. Empty if the child has ended.
+    fn tree(&self) -> Vec<ProcessRef> {
+        let Some(leader) = self.leader.get().copied() else { return Vec::new() };
         if self.ended().is_some() || !leader.lives() {
-            return None;
+            return Vec::new();
         }
         let find_marked =
             self.control.search_scope().find_marked(|mark| (mark == self.mark).then_some(()));
@@ -241,7 +252,7 @@ impl Lifecycle {
         let mut all: Vec<ProcessRef> = roots.iter().copied().chain(below).collect();
         all.sort_unstable_by_key(|process| process.pid);
         all.dedup_by_key(|process| process.pid);
-        Some(all.iter().filter_map(|process| procfs::memory(process.pid)).sum())
+        all
     }
 
     fn finish(&self, how: EndedBy, reaped: ReapResult) {

@@ -26,7 +26,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-use stayput_process::MemoryMeter;
+use stayput_process::{MemoryMeter, ProcessInfo};
 
 use crate::{
     AtCapacity, InitializeResult, Loss, LossReason, Scope, Server, util::flag::CompletionGuard,
@@ -320,6 +320,12 @@ impl Link {
     /// Meter of the same memory, which does not keep the link alive.
     pub(crate) fn memory_meter(&self) -> Option<MemoryMeter> {
         self.core.transport.memory_meter()
+    }
+
+    /// Child process and its descendants. Blocks: it reads many small files.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        self.core.transport.processes()
     }
 
     /// Whether the link has released everything.

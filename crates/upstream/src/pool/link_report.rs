@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use stayput_process::ProcessInfo;
+
 use super::{LinkState, Links};
 use crate::{Link, LinkKey, LinkOpenError, Loss};
 
@@ -32,6 +34,12 @@ impl LinkReport {
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.link.as_ref()?.memory()
+    }
+
+    /// Same as [`Link::processes`]: it may block.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        self.link.as_ref().map(|link| link.processes()).unwrap_or_default()
     }
 
     /// Same as [`Link::stderr_tail`]. The text is for the operator only.

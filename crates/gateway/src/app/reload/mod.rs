@@ -144,7 +144,7 @@ impl ConfigReader {
             };
             let app = first.now();
             if asked && !self.refused && self.watch.is_as_before().await {
-                app.metrics.reloaded("unchanged");
+                app.count_reloaded("unchanged");
                 tracing::info!("the configuration is as it was before");
                 continue;
             }
@@ -154,7 +154,7 @@ impl ConfigReader {
             match applied {
                 Ok(changes) => changes.notify_clients(&app, &app.now()),
                 Err(refused) => {
-                    app.metrics.reloaded("refused");
+                    app.count_reloaded("refused");
                     tracing::warn!(
                         event = "reload_refused",
                         "the configuration is not taken over, and the one before holds: {refused}"
@@ -206,6 +206,7 @@ impl ConfigReader {
             ..before.with_servers(server_set)
         });
         let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DEFAULT_DRAIN));
+        app.recent.calls.keep_arguments(app.rules.show_arguments);
         before.current.set(app.clone());
         // Open streams check their access by themselves.
         app.recheck_listeners();
@@ -217,7 +218,7 @@ impl ConfigReader {
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         changes.announce();
         // Counted last: a reader of the metric finds the log complete.
-        app.metrics.reloaded("applied");
+        app.count_reloaded("applied");
         Ok(changes)
     }
 }

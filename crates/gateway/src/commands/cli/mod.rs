@@ -24,7 +24,7 @@ pub(crate) use self::{
     install::Install,
     operate::{
         CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, StatusArgs, StopArgs,
-        ToolsArgs,
+        ToolsArgs, UiArgs,
     },
     stdio::Stdio,
 };
@@ -51,6 +51,7 @@ Examples:
                                            in an IDE, in place of the command of a server
   stayput install cursor                   put that into the file of an editor
   stayput status                           what runs here, and how its servers are
+  stayput ui                               the same and more in a browser, live
   stayput sessions                         who uses what in the gateway that runs
   stayput tools notes                      what can be called there
   stayput call notes note_add text='milk'  one call through it
@@ -87,6 +88,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// End the background process of `stayput stdio`
     Stop(StopArgs),
+    /// Open the dashboard of a running gateway in a browser
+    Ui(UiArgs),
     /// See and end the sessions of a running gateway
     Sessions(SessionsArgs),
     /// Make one call through a running gateway

@@ -1,4 +1,4 @@
-//! Command line of the commands for a running gateway: `sessions`, `status`, `stop`, `call`, `tools`.
+//! Command line of the commands for a running gateway: `sessions`, `status`, `stop`, `call`, `tools`, `ui`.
 
 use std::path::PathBuf;
 
@@ -155,6 +155,27 @@ Examples:
 pub(crate) struct ToolsArgs {
     /// The server, by its name in the configuration [default: all servers]
     pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: GatewayArgs,
+}
+
+const UI: &str = "\
+Examples:
+  stayput ui                   the gateway that runs here
+  stayput ui --no-browser      only print the address
+  stayput ui --url https://mcp.example.com --token-file token
+
+The page is served on a free port of 127.0.0.1 until Ctrl-C. The address that is
+printed works once: it holds a token, for which the browser gets a cookie. With
+--url the gateway is asked over HTTP, and the token must have the role admin.";
+
+/// Arguments of `stayput ui`.
+#[derive(Debug, Args)]
+#[command(after_help = UI)]
+pub(crate) struct UiArgs {
+    /// Do not open a browser
+    #[arg(long)]
+    pub(crate) no_browser: bool,
     #[command(flatten)]
     pub(crate) at: GatewayArgs,
 }

@@ -1,4 +1,4 @@
-//! Client of a running gateway, for `stayput sessions`, `status`, `stop`, `tools` and `call`: over its Unix socket or
+//! Client of a running gateway, for `stayput sessions`, `status`, `stop`, `tools`, `call` and `ui`: over its Unix socket or
 //! over HTTP.
 
 pub(crate) mod call;
@@ -8,6 +8,7 @@ pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod take_over;
 pub(crate) mod tools;
+pub(crate) mod ui;
 
 use std::{
     fmt,
@@ -16,8 +17,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
+use futures_util::stream::unfold;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use stayput_http::{self as upstream, Client, ClientSettings, Target};
@@ -38,6 +41,12 @@ const START_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pause between two attempts to open a socket that does not exist yet.
 const START_PAUSE: Duration = Duration::from_millis(20);
+
+/// Longest silence of an answer that is forwarded. An event stream sends a comment more often than that.
+const FORWARD_IDLE: Duration = Duration::from_secs(60);
+
+/// Body of an answer that is forwarded.
+type ForwardedBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Address of a gateway.
 pub(crate) enum GatewayAddress {
@@ -175,6 +184,62 @@ impl GatewayAddress {
         tokio::time::timeout(START_TIMEOUT, attempts).await.is_ok()
     }
 
+    /// Sends a request without a body, and returns the answer as it comes.
+    async fn forward(
+        &self,
+        (method, path): (Method, &str),
+        headers: Headers<'_>,
+    ) -> Result<Response<ForwardedBody>, RemoteError> {
+        match self {
+            Self::Socket(data) => {
+                let answer = send_over_socket(data, (method, path), headers, Bytes::new()).await?;
+                Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+            }
+            Self::Url { client, .. } => {
+                let request = self.request((method, path), headers, Bytes::new(), FORWARD_IDLE)?;
+                let broken = |error: upstream::HttpError| RemoteError::Broken(error.to_string());
+                let upstream::Response { status, headers, body } =
+                    client.send(request).await.map_err(broken)?;
+                let parts = unfold(Some(body), async |body| {
+                    let mut body = body?;
+                    match body.chunk().await {
+                        Ok(None) => None,
+                        Ok(Some(bytes)) => Some((Ok(Frame::data(bytes)), Some(body))),
+                        Err(error) => Some((Err(error.into()), None)),
+                    }
+                });
+                let mut answer = Response::new(StreamBody::new(parts).boxed_unsync());
+                *answer.status_mut() = status;
+                *answer.headers_mut() = headers;
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Builds a request to a URL, with the token.
+    fn request(
+        &self,
+        (method, path): (Method, &str),
+        headers: Headers<'_>,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<upstream::Request, RemoteError> {
+        let (base, token) = match self {
+            Self::Socket(_) => ("", None),
+            Self::Url { base, token, .. } => (&**base, token.as_deref()),
+        };
+        let url = Target::parse(&format!("{base}{path}"));
+        let url = url.map_err(|error| RemoteError::Wrong(error.to_string()))?;
+        let mut all: HeaderMap = headers.iter().cloned().collect();
+        if let Some(token) = token {
+            let bearer = HeaderValue::from_str(&format!("Bearer {token}"));
+            let bearer =
+                bearer.map_err(|_| RemoteError::Wrong("the token is not text".to_owned()))?;
+            all.insert(header::AUTHORIZATION, bearer);
+        }
+        Ok(upstream::Request { method, url, headers: all, body, first_byte: limit, idle: limit })
+    }
+
     /// Sends a request and reads the whole answer, within `limit`.
     async fn ask(
         &self,
@@ -186,24 +251,8 @@ impl GatewayAddress {
         let answer = async {
             match self {
                 Self::Socket(data) => over_socket(data, (method, path), headers, body).await,
-                Self::Url { client, base, token } => {
-                    let url = Target::parse(&format!("{base}{path}"));
-                    let url = url.map_err(|error| RemoteError::Wrong(error.to_string()))?;
-                    let mut all: HeaderMap = headers.iter().cloned().collect();
-                    if let Some(token) = token {
-                        let bearer = HeaderValue::from_str(&format!("Bearer {token}"));
-                        let bearer = bearer
-                            .map_err(|_| RemoteError::Wrong("the token is not text".to_owned()))?;
-                        all.insert(header::AUTHORIZATION, bearer);
-                    }
-                    let request = upstream::Request {
-                        method,
-                        url,
-                        headers: all,
-                        body,
-                        first_byte: limit,
-                        idle: limit,
-                    };
+                Self::Url { client, .. } => {
+                    let request = self.request((method, path), headers, body, limit)?;
                     over_http(client, request).await
                 }
             }
@@ -228,10 +277,23 @@ async fn over_http(
 
 async fn over_socket(
     data: &Path,
-    (method, path): (Method, &str),
+    target: (Method, &str),
     headers: Headers<'_>,
     body: Bytes,
 ) -> Result<GatewayResponse, RemoteError> {
+    let (head, body) = send_over_socket(data, target, headers, body).await?.into_parts();
+    let body = http_body_util::Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+    let body = body.map_err(|error| RemoteError::Broken(error.to_string()))?.to_bytes();
+    Ok(GatewayResponse { status: head.status, headers: head.headers, body })
+}
+
+/// Sends a request over the Unix socket. The connection ends with the body of the answer.
+async fn send_over_socket(
+    data: &Path,
+    (method, path): (Method, &str),
+    headers: Headers<'_>,
+    body: Bytes,
+) -> Result<Response<Incoming>, RemoteError> {
     let stream = unix_socket::connect(data).await;
     let stream = stream.map_err(|error| match unix_socket::is_unused(&error) {
         true => RemoteError::NoGateway(data.to_owned()),
@@ -240,19 +302,14 @@ async fn over_socket(
     let broken = |error: hyper::Error| RemoteError::Broken(error.to_string());
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let connection = Handle::current().spawn(connection);
+    Handle::current().spawn(connection);
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
     *request.uri_mut() =
         path.parse().map_err(|_| RemoteError::Wrong(format!("{path} is no path")))?;
     request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
     request.headers_mut().extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-    let answer = sender.send_request(request).await.map_err(broken)?;
-    let (head, body) = answer.into_parts();
-    let body = http_body_util::Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-    let body = body.map_err(|error| RemoteError::Broken(error.to_string()))?.to_bytes();
-    connection.abort();
-    Ok(GatewayResponse { status: head.status, headers: head.headers, body })
+    sender.send_request(request).await.map_err(broken)
 }
 
 impl fmt::Debug for GatewayAddress {

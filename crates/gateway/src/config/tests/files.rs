@@ -65,7 +65,7 @@ fn documentation_explains_every_key() {
     let all =
         [common::ENTRY, common::SERVER, common::WARM, common::TOOLS, keys::FILE, keys::EXPIRY];
     let auth = [keys::AUTH, keys::TOKEN, keys::JWT, keys::PROXY].concat();
-    let watch = [keys::AUDIT, keys::OTLP, keys::TLS].concat();
+    let watch = [keys::AUDIT, keys::OTLP, keys::TLS, keys::UI].concat();
     let all = [all.concat(), keys::IDENTIFY.to_vec(), auth, watch];
     for key in
         all.concat().iter().chain(keys::LIMITS).chain(keys::PER_OWNER).chain(&common::SERVERS)

@@ -30,7 +30,7 @@ fn whole() -> Value {
         "stayput": {
             "listen": "127.0.0.1:1", "store": "memory:", "lease": "15s", "public_url": "https://h",
             "allowed_origins": ["https://a"], "allowed_hosts": ["a"],
-            "expiry": {"idle": "never", "absolute": 60},
+            "expiry": {"idle": "never", "absolute": 60}, "ui": {"show_arguments": true},
             "limits": {
                 "processes": 1, "links": 2, "memory": "2GiB", "wait": "5s", "body": 1000,
                 "per_owner": {"processes": 1, "links": 2, "bodies": "2MiB", "requests_per_second": 5},
@@ -257,6 +257,7 @@ fn file_with_every_key_is_valid() {
         keys::AUDIT,
         keys::OTLP,
         keys::CLUSTER,
+        keys::UI,
     ]
     .concat();
     for key in keys {

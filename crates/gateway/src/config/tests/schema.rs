@@ -234,6 +234,7 @@ fn schema_has_all_keys_of_the_program() {
     assert_eq!(inner(file, "auth"), sorted(keys::AUTH));
     assert_eq!(inner(file, "audit"), sorted(keys::AUDIT));
     assert_eq!(inner(file, "otlp"), sorted(keys::OTLP));
+    assert_eq!(inner(file, "ui"), sorted(keys::UI));
     let auth = "/definitions/settings/properties/auth";
     assert_eq!(inner(auth, "jwt"), sorted(keys::JWT));
     assert_eq!(inner(auth, "proxy"), sorted(keys::PROXY));

@@ -18,6 +18,11 @@ pub(super) struct InFlightCall {
 }
 
 impl Connection {
+    /// Number of calls in flight.
+    pub(crate) fn calls_in_flight(&self) -> usize {
+        self.activity().calls.len()
+    }
+
     /// Registers the id of a call before the call is made. `None` if a call with this id is in flight.
     pub(crate) fn begin(self: &Arc<Self>, id: &Arc<str>) -> Option<InFlight> {
         let mut activity = self.activity();

@@ -330,6 +330,14 @@ impl Drop for ConnectionGuard {
     }
 }
 
+impl Connection {
+    /// Number that tells connections apart in the dashboard: the start of the hash, which is not secret.
+    pub(crate) fn number(&self) -> u32 {
+        let [a, b, c, d, ..] = *self.hash.as_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Connection({} to {:?})", self.session, self.target)

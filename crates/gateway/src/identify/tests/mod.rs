@@ -25,17 +25,18 @@ use stayput_wire::{Era, Message};
 
 use super::*;
 use crate::{
-    auth::{Authenticator, Claims, rate_limit::RateLimiter},
+    auth::{Authenticator, Claims, login::Logins, rate_limit::RateLimiter},
     catalog::tool_view::ToolViews,
     config::{Handles, Identify, target::Target},
     connections::{
         legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
     },
-    observe::metrics::Metrics,
+    observe::{metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
     state::{
         ConfiguredRules, RequestRules, ServerSet, Services, aggregate::Aggregate, health::Health,
-        identify_rules::IdentifyRules, shared_generations::SharedGenerations,
+        identify_rules::IdentifyRules, session_index::SessionIndex,
+        shared_generations::SharedGenerations,
     },
 };
 
@@ -185,6 +186,9 @@ impl Fixture {
             body_budget: Arc::default(),
             health: Health::default(),
             cluster: None,
+            recent: RecentActivity::default(),
+            session_index: SessionIndex::default(),
+            logins: Logins::default(),
             watch: None,
             closing: tokio::sync::watch::channel(false).1,
         };
@@ -205,7 +209,7 @@ impl Fixture {
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
         match identify_session(&self.context(request, &message)).await {
-            SessionChoice::Session { session, origin, text, given, ephemeral } => {
+            SessionChoice::Session { session, origin, text, given, ephemeral, .. } => {
                 let given = given.map(|handle| handle.expose().to_owned());
                 let text = text.map(|rest| rest.text().to_owned());
                 Answer::Session { id: session.id(), origin, text, given, ephemeral }

@@ -27,6 +27,26 @@ const BOUNDS: [(u64, &str); 15] = [
     (600_000_000, "600"),
 ];
 
+/// Number of observations in each bucket.
+pub(crate) type BucketCounts = [u64; BOUNDS.len() + 1];
+
+/// Estimates a quantile in microseconds from the counts of buckets. 990 of 1000 is the 99th percentile. Inside a bucket
+/// observations count as evenly spread. `None` without observations.
+pub(crate) fn quantile(counts: &BucketCounts, per_mille: u64) -> Option<u64> {
+    let total: u64 = counts.iter().sum();
+    let wanted = total.saturating_mul(per_mille).div_ceil(1_000);
+    let mut before = 0;
+    for (at, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        if before + count >= wanted {
+            let low = at.checked_sub(1).map_or(0, |at| BOUNDS[at].0);
+            let Some((high, _)) = BOUNDS.get(at) else { return Some(low) };
+            return Some(low + (high - low).saturating_mul(wanted - before) / count);
+        }
+        before += count;
+    }
+    None
+}
+
 /// Histogram of durations. An observation is two atomic additions and takes no lock.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
@@ -43,6 +63,11 @@ impl Histogram {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
         self.microseconds.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Returns the number of observations in each bucket.
+    pub(super) fn counts(&self) -> BucketCounts {
+        std::array::from_fn(|at| self.buckets[at].load(Ordering::Relaxed))
     }
 
     /// Writes the buckets in the Prometheus format, where each bucket includes the smaller ones.
@@ -63,6 +88,23 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantile_lies_in_its_bucket() {
+        let histogram = Histogram::default();
+        assert_eq!(quantile(&histogram.counts(), 500), None);
+        for _ in 0..98 {
+            histogram.observe(Duration::from_micros(700));
+        }
+        for micros in [30_000, 700_000_000] {
+            histogram.observe(Duration::from_micros(micros));
+        }
+        let counts = histogram.counts();
+        let at = |per_mille| quantile(&counts, per_mille).unwrap();
+        assert!((500..=1_000).contains(&at(500)), "{}", at(500));
+        assert!((25_000..=50_000).contains(&at(990)), "{}", at(990));
+        assert_eq!(at(1_000), 600_000_000);
+    }
 
     #[test]
     fn duration_counts_in_every_larger_bucket() {

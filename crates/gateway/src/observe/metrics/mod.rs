@@ -18,6 +18,7 @@ use stayput_core::EndReason;
 use tokio::time::Instant;
 
 use self::histogram::Histogram;
+pub(crate) use self::histogram::{BucketCounts, quantile};
 pub(crate) use self::page::Page;
 use crate::observe::metrics::labelled_counter::LabelledCounter;
 
@@ -169,6 +170,17 @@ impl Metrics {
         all.opened.extend(self.opened.iter().map(kept));
         all.servers.extend(self.servers.iter().map(|(name, it)| (name.clone(), it.clone())));
         all
+    }
+
+    /// Returns the durations of all calls in buckets, and the number of losses, of all servers together.
+    pub(crate) fn totals(&self) -> (BucketCounts, u64) {
+        let (mut calls, mut losses) = (BucketCounts::default(), 0);
+        for server in self.servers.values() {
+            let counts = server.calls.counts();
+            calls.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            losses += server.lost.counts().map(|(_, count)| count).sum::<u64>();
+        }
+        (calls, losses)
     }
 
     pub(crate) fn opened(&self, server: &str) {

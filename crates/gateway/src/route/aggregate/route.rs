@@ -103,8 +103,8 @@ impl<'a> Route<'a> {
     }
 
     /// Counts a refused message under this reason, and writes it to the audit.
-    fn record_denied(&self, reason: &str, server: &Server, message: &Message<'_>) {
-        self.context.app.metrics.refused(reason);
+    fn record_denied(&self, reason: &'static str, server: &Server, message: &Message<'_>) {
+        self.context.app.count_refused(reason);
         let start = CallStart { server: Some(server), message, ..self.context.call_start() };
         CallRecord::denied(self.context.app.watch.as_ref(), start);
     }

@@ -7,7 +7,7 @@ pub(crate) mod streamable;
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use stayput_process::MemoryMeter;
+use stayput_process::{MemoryMeter, ProcessInfo};
 
 use super::{Core, PendingCall, prepare::PreparedMessage};
 use crate::{
@@ -139,6 +139,14 @@ impl LinkTransport {
         match self {
             Self::Stdio(stdio) => stdio.memory(),
             Self::Streamable(_) | Self::Sse(_) => None,
+        }
+    }
+
+    /// Processes of the child's tree. Blocks: it reads many small files.
+    pub(crate) fn processes(&self) -> Vec<ProcessInfo> {
+        match self {
+            Self::Stdio(stdio) => stdio.processes(),
+            Self::Streamable(_) | Self::Sse(_) => Vec::new(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use stayput_process::{Child, MemoryMeter, StderrTail};
+use stayput_process::{Child, MemoryMeter, ProcessInfo, StderrTail};
 use tokio::sync::Notify;
 
 use crate::{
@@ -120,6 +120,10 @@ impl Stdio {
 
     pub(crate) fn memory(&self) -> Option<u64> {
         self.child.memory()
+    }
+
+    pub(crate) fn processes(&self) -> Vec<ProcessInfo> {
+        self.child.processes()
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -1,0 +1,231 @@
+//! `stayput ui`: serves the dashboard on a loopback port, and forwards its requests to the gateway.
+
+use std::{
+    env,
+    io::IsTerminal as _,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use http_body_util::BodyExt as _;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::Handle,
+    signal::unix::{SignalKind, signal},
+};
+
+use super::{ForwardedBody, GatewayAddress, RemoteError, say};
+use crate::{
+    admin::{self, dashboard},
+    auth::{Token, login::Logins, login::PAGE_HEADER},
+    cli::UiArgs,
+    listen::router,
+    reply::Reply,
+};
+
+/// Time for the first answer of the gateway.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// Longest time for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Served page.
+struct Dashboard {
+    way: GatewayAddress,
+    /// Token of the printed address, until a browser has used it.
+    token: Mutex<Option<Token>>,
+    logins: Logins<()>,
+}
+
+/// Serves the dashboard until Ctrl-C.
+///
+/// # Errors
+/// [`RemoteError`] is a sentence for the user.
+pub(crate) async fn run(way: GatewayAddress, args: &UiArgs) -> Result<(), RemoteError> {
+    let failed =
+        |what: &str, error: &dyn std::fmt::Display| RemoteError::Wrong(format!("{what}: {error}"));
+    // An unreachable gateway or a wrong token is an error here, not on the page.
+    way.ask((Method::GET, "/admin/status"), &[], Bytes::new(), FIRST_ANSWER).await?.good()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.map_err(|error| failed("no port is free on 127.0.0.1", &error))?;
+    let address = listener.local_addr().map_err(|error| failed("127.0.0.1", &error))?;
+    let token =
+        Token::generate().map_err(|error| failed("the system has no random numbers", &error))?;
+    let url = format!("http://{address}/ui/#token={}", token.expose());
+    let mut stop = signal(SignalKind::terminate()).map_err(|error| failed("SIGTERM", &error))?;
+    say(&format!("the dashboard is at {url}\nthe address works once; Ctrl-C ends the page"));
+    if !args.no_browser {
+        open_browser(&url);
+    }
+    let page = Dashboard { way, token: Mutex::new(Some(token)), logins: Logins::default() };
+    tokio::select! {
+        () = accept(Arc::new(page), listener) => {}
+        _ = tokio::signal::ctrl_c() => {}
+        _ = stop.recv() => {}
+    }
+    Ok(())
+}
+
+/// Opens a browser, if there is a desktop and a person.
+fn open_browser(url: &str) {
+    let has_desktop = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| env::var_os(name).is_some());
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    if std::io::stdout().is_terminal() && (has_desktop || cfg!(target_os = "macos")) {
+        let mut command = Command::new(program);
+        command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // The address is printed anyway.
+        let _ = command.spawn();
+    }
+}
+
+async fn accept(page: Arc<Dashboard>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let page = page.clone();
+                Handle::current().spawn(serve(page, socket));
+            }
+            // Most likely too many open files; wait until some are closed.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn serve(page: Arc<Dashboard>, socket: TcpStream) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let page = page.clone();
+        async move { Ok::<_, std::convert::Infallible>(page.answer(&request.into_parts().0).await) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    // An error means that the browser is gone.
+    let _ = server.serve_connection(TokioIo::new(socket), service).await;
+}
+
+impl Dashboard {
+    async fn answer(&self, head: &Parts) -> Response<ForwardedBody> {
+        let path = head.uri.path();
+        if !is_own(&head.headers) {
+            return boxed(dashboard::refusal(
+                StatusCode::FORBIDDEN,
+                "this address is for the page on this machine",
+            ));
+        }
+        if let Some(file) = dashboard::file(&head.method, path) {
+            return boxed(file);
+        }
+        if path == dashboard::LOGIN || path == dashboard::LOGOUT {
+            return boxed(self.log_in_or_out(head));
+        }
+        if path == "/" {
+            return boxed(dashboard::redirect());
+        }
+        if !admin::has(path) {
+            return boxed(dashboard::refusal(
+                StatusCode::NOT_FOUND,
+                "there is nothing here but the page",
+            ));
+        }
+        if self.logins.find(&head.headers).is_none() {
+            return boxed(dashboard::refusal(StatusCode::UNAUTHORIZED, "log in first"));
+        }
+        self.forward(head).await
+    }
+
+    /// Exchanges the token of the printed address for a cookie, or removes the cookie.
+    fn log_in_or_out(&self, head: &Parts) -> Response<Reply> {
+        if head.method != Method::POST || !head.headers.contains_key(PAGE_HEADER) {
+            return dashboard::refusal(StatusCode::METHOD_NOT_ALLOWED, "only the page posts here");
+        }
+        if head.uri.path() == dashboard::LOGOUT {
+            return dashboard::with_cookie(self.logins.remove(&head.headers));
+        }
+        let sent = head.headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
+        let sent = sent.and_then(|it| it.strip_prefix("Bearer ")).unwrap_or_default();
+        let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        if !token.as_ref().is_some_and(|token| token.is(sent)) {
+            let sentence = "this address was used already, or is not the one that `stayput ui` printed; start \
+                            `stayput ui` again for a new one";
+            return dashboard::refusal(StatusCode::UNAUTHORIZED, sentence);
+        }
+        match self.logins.add((), None, false) {
+            Ok(cookie) => {
+                *token = None;
+                dashboard::with_cookie(cookie)
+            }
+            Err(error) => dashboard::refusal(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &format!("the system has no random numbers: {error}"),
+            ),
+        }
+    }
+
+    /// Forwards a request of the page to the gateway.
+    async fn forward(&self, head: &Parts) -> Response<ForwardedBody> {
+        let path = head.uri.path_and_query().map_or("/", |it| it.as_str());
+        let wanted = ["accept", "last-event-id"];
+        let headers: Vec<_> = head
+            .headers
+            .iter()
+            .filter(|(name, _)| wanted.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let answer = match self.way.forward((head.method.clone(), path), &headers).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let sentence = error.to_string();
+                return boxed(dashboard::refusal(StatusCode::BAD_GATEWAY, &sentence));
+            }
+        };
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            let sentence = "the gateway refuses the token of --token-file";
+            return boxed(dashboard::refusal(StatusCode::BAD_GATEWAY, sentence));
+        }
+        let (mut head, body) = answer.into_parts();
+        let kind = head.headers.remove(header::CONTENT_TYPE);
+        head.headers = HeaderMap::new();
+        if let Some(kind) = kind {
+            head.headers.insert(header::CONTENT_TYPE, kind);
+        }
+        dashboard::protect(&mut head.headers);
+        Response::from_parts(head, body)
+    }
+}
+
+/// Whether a request came from the page itself: its `Host` is this machine, and its `Origin`, if it has one, is the same.
+fn is_own(headers: &HeaderMap) -> bool {
+    let text =
+        |value: Option<&HeaderValue>| value.and_then(|it| it.to_str().ok()).map(str::to_owned);
+    let host = text(headers.get(header::HOST)).unwrap_or_default();
+    let origin = text(headers.get(header::ORIGIN));
+    router::is_local(&host) && origin.is_none_or(|origin| origin == format!("http://{host}"))
+}
+
+fn boxed(response: Response<Reply>) -> Response<ForwardedBody> {
+    response.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_host_and_origin_are_refused() {
+        let own = |host: &str, origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            headers.extend(origin.map(|it| (header::ORIGIN, it.parse().unwrap())));
+            is_own(&headers)
+        };
+        assert!(own("127.0.0.1:7", None) && own("127.0.0.1:7", Some("http://127.0.0.1:7")));
+        for origin in ["http://127.0.0.1:8", "https://127.0.0.1:7", "null"] {
+            assert!(!own("127.0.0.1:7", Some(origin)), "{origin}");
+        }
+        assert!(!own("evil.example:7", None));
+    }
+}
