@@ -246,7 +246,12 @@ export async function pages_are_accessible({ open, page: url, gateway, login, fo
   const page = await open({ colorScheme: "light" });
   await page.goto(url);
   await page.locator(".server h3").first().waitFor();
-  await until("chart", async () => (await page.locator("spark-line polyline").count()) > 0);
+  // Calls while the page is open, until two samples have their durations.
+  const busy = await new Client(gateway, "notes", { session: "nightly-report", name: "langgraph", version: "0.6" }).connect();
+  await until("chart of durations", async () => {
+    for (let call = 0; call < 20; call += 1) await busy.call("note_list");
+    return (await page.locator(".tile", { hasText: "Median" }).locator("polyline").count()) > 0;
+  });
   const { sessions: [one] } = (await ask(page, "sessions?filter=checkout")).body;
   const pages = [["overview", "#/", ".server"], ["sessions", "#/sessions", ".rows .row .state"], ["session", `#/sessions/${one.id}`, ".tree li"], ["events", "#/events", ".events li"]];
   for (const scheme of ["light", "dark"]) {
