@@ -40,13 +40,14 @@ impl Events {
 struct NextEvent(Option<Event>);
 
 impl IntoPython for NextEvent {
-    /// Tuple of kind, session, server, generation and reason, name, exit code and detail.
+    /// Tuple of kind, session, server, generation and reason, name, exit code, detail, tool and duration.
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        type Ending = (Option<&'static str>, Option<String>, Option<i32>, String);
+        type Call = (Option<String>, Option<f64>);
+        type Ending = (Option<&'static str>, Option<String>, Option<i32>, String, Call);
         type Tuple = (&'static str, String, Option<String>, Option<u64>, Ending);
         let tuple: Tuple = match self.0 {
             Some(Event::Linked { session, name, server, generation }) => {
-                let ending = (None, name, None, String::new());
+                let ending = (None, name, None, String::new(), (None, None));
                 ("linked", session.to_string(), Some(server), Some(generation.0), ending)
             }
             Some(Event::Lost {
@@ -58,13 +59,23 @@ impl IntoPython for NextEvent {
                 exit_status,
                 detail,
             }) => {
-                let ending = (Some(reason), name, exit_status.and_then(exit_code), detail);
+                let exit_code = exit_status.and_then(exit_code);
+                let ending = (Some(reason), name, exit_code, detail, (None, None));
                 ("lost", session.to_string(), server, Some(generation.0), ending)
             }
             Some(Event::Ended { session, name }) => {
-                ("ended", session.to_string(), None, None, (None, name, None, String::new()))
+                let ending = (None, name, None, String::new(), (None, None));
+                ("ended", session.to_string(), None, None, ending)
             }
-            Some(_) => ("unknown", String::new(), None, None, (None, None, None, String::new())),
+            Some(Event::Called { session, name, server, tool, duration, error }) => {
+                let call = (Some(tool), Some(duration.as_secs_f64()));
+                let ending = (error, name, None, String::new(), call);
+                ("called", session.to_string(), Some(server), None, ending)
+            }
+            Some(_) => {
+                let ending = (None, None, None, String::new(), (None, None));
+                ("unknown", String::new(), None, None, ending)
+            }
             None => return Ok(py.None()),
         };
         Ok(tuple.into_pyobject(py)?.into_any().unbind())

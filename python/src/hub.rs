@@ -9,16 +9,17 @@ use std::{
 };
 
 use pyo3::prelude::*;
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 use stayput::{
     DefaultSessionOptions, Error, Expiry, Handlers, Limits, Ticket,
     ffi::{self, ListKind},
 };
 
 use crate::{
+    callback_channel::callbacks,
+    callback_request::CallbackRequests,
     error::to_exception,
     event::Events,
-    header_request::{HeaderRequests, headers},
     message::{CALLER, FallbackCaller, Payload},
     operation::Operation,
     scope::{Run, Scope, ScopeArg},
@@ -44,6 +45,8 @@ struct Settings {
     folders: Option<PathBuf>,
     lease: Option<f64>,
     takeover_timeout: Option<f64>,
+    release_after: Option<f64>,
+    seal: Option<Vec<String>>,
     idle: Option<f64>,
     lifetime: Option<f64>,
     processes: Option<usize>,
@@ -52,6 +55,7 @@ struct Settings {
     warm: Option<HashMap<String, usize>>,
     handlers: Vec<String>,
     headers: bool,
+    stderr: bool,
     gateway: Option<(String, Option<String>)>,
 }
 
@@ -69,6 +73,14 @@ impl Settings {
         }
         if let Some(timeout) = self.takeover_timeout {
             builder = builder.takeover_timeout(seconds(timeout)?);
+        }
+        if let Some(idle) = self.release_after {
+            // Infinite seconds are no duration.
+            let idle = if idle == f64::INFINITY { Duration::MAX } else { seconds(idle)? };
+            builder = builder.release_after(idle);
+        }
+        for key in self.seal.iter().flatten() {
+            builder = builder.seal(key);
         }
         if self.idle.is_some() || self.lifetime.is_some() {
             let usual = Expiry::default();
@@ -168,22 +180,29 @@ impl Hub {
         let (id, fallback) = (SharedHub::next_id(), FallbackCaller::new(Mutex::new(None)));
         let handlers: Result<Handlers, Error> = handlers(&settings.handlers, id, &fallback);
         let handlers = handlers.map_err(|error| to_exception(&error))?;
-        let (callback, receiver) = settings.headers.then(|| headers(id)).unzip();
+        let (sender, receiver) = callbacks(id);
+        let (wants_headers, wants_stderr) = (settings.headers, settings.stderr);
         let mut builder = settings.apply(builder)?.handlers(handlers);
-        if let Some(callback) = callback {
-            builder = builder.headers(callback);
+        if wants_headers {
+            builder = builder.headers(sender.headers());
+        }
+        if wants_stderr {
+            let sender = sender.clone();
+            builder = builder.on_stderr(move |line| {
+                sender.pass_line(&json!({ "server": line.server, "text": line.text }));
+            });
         }
         // Building can wait for a store.
-        let hub = py.detach(|| builder.build()).map_err(|error| to_exception(&error))?;
-        let shared = SharedHub::new(id, hub.clone(), fallback);
-        *lock(&shared.headers) = receiver;
+        let hub =
+            py.detach(|| ffi::open_blocking(builder)).map_err(|error| to_exception(&error))?;
+        let shared = SharedHub::new(id, hub.clone(), fallback, (sender, receiver));
         Ok(Self::of(&shared, hub))
     }
 
-    /// Returns the requests for headers, once, if the hub was built with `headers`.
-    fn header_requests(&self) -> Option<HeaderRequests> {
-        let receiver = lock(&self.shared.headers).take()?;
-        Some(HeaderRequests::new(&self.shared, receiver))
+    /// Returns the requests to run callbacks, once.
+    fn callback_requests(&self) -> Option<CallbackRequests> {
+        let receiver = lock(&self.shared.callbacks).take()?;
+        Some(CallbackRequests::new(&self.shared, receiver))
     }
 
     /// Returns the same hub for an agent.
@@ -288,11 +307,12 @@ impl Hub {
         Ok(found.map(|session| Session::new(&self.shared, session)))
     }
 
-    /// Begins a run, or joins the run of the scope.
-    #[pyo3(signature = (around))]
-    fn begin_run(&self, around: ScopeArg<'_>) -> PyResult<Run> {
+    /// Begins a run, or joins the run of the scope. `keeper` is the number of its keeper of session ids.
+    #[pyo3(signature = (around, keeper))]
+    fn begin_run(&self, around: ScopeArg<'_>, keeper: Option<u64>) -> PyResult<Run> {
         let hub = self.inner()?;
-        let run = Scope::within(around, || ffi::begin_run(&hub));
+        let keeper = keeper.map(|number| self.shared.keeper(number));
+        let run = Scope::within(around, || ffi::begin_run(&hub, keeper));
         Ok(Run::new(&self.shared, run.map_err(|error| to_exception(&error))?))
     }
 
@@ -320,20 +340,24 @@ impl Hub {
     }
 
     /// Calls a tool with JSON arguments. The options are a timeout in seconds, whether to repeat the call after a
-    /// loss, and whether the caller wants notifications.
+    /// loss, whether the caller wants notifications, and members of `_meta` as JSON.
     fn call(
         &self,
         around: ScopeArg<'_>,
         on: SessionArg<'_>,
         request: (String, String, String),
-        options: (Option<f64>, bool, bool),
+        options: (Option<f64>, bool, bool, Option<String>),
     ) -> PyResult<Operation> {
-        let ((server, tool, arguments), (limit, restart_on_loss, wants_notifications)) =
+        let ((server, tool, arguments), (limit, restart_on_loss, wants_notifications, meta)) =
             (request, options);
         let limit = limit.map(seconds).transpose()?;
         self.op_in_scope(around, on, |hub, session| async move {
-            let arguments = RawValue::from_string(arguments).map_err(|error| {
+            let raw = |text| RawValue::from_string(text);
+            let arguments = raw(arguments).map_err(|error| {
                 Error::InvalidInput(format!("the arguments are no JSON: {error}"))
+            })?;
+            let meta = meta.map(raw).transpose().map_err(|error| {
+                Error::InvalidInput(format!("the `meta` of the call is no JSON: {error}"))
             })?;
             let mut call = match session {
                 Some(session) => session.call(&server, &tool, &arguments),
@@ -341,6 +365,9 @@ impl Hub {
             };
             if let Some(limit) = limit {
                 call = call.timeout(limit);
+            }
+            if let Some(meta) = meta {
+                call = call.meta(meta);
             }
             if restart_on_loss {
                 call = call.restart_on_loss();

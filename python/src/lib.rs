@@ -5,12 +5,16 @@
 //! them, or wake the thread that waits for them. So the interpreter lock is never held while something waits, and
 //! nothing here runs after the interpreter has ended.
 
+mod callback_channel;
+mod callback_request;
 mod error;
 mod event;
-mod header_request;
 mod hub;
+mod keeper;
+mod log;
 mod mailbox;
 mod message;
+mod notifications;
 mod operation;
 mod scope;
 mod server_request;
@@ -28,10 +32,12 @@ mod _core {
 
     #[pymodule_export]
     use crate::{
+        callback_request::CallbackRequests,
         event::Events,
-        header_request::HeaderRequests,
         hub::Hub,
+        log::{LogRecords, start_log, stop_log},
         mailbox::Mailbox,
+        notifications::Notifications,
         operation::Operation,
         scope::{Run, Scope},
         server_request::ServerRequest,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use pyo3::prelude::*;
 use serde_json::Value;
 use stayput::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 /// Outcome of an operation. Its value becomes a Python object on the caller's thread.
 pub(crate) type Outcome = Result<Conversion, Error>;
@@ -21,9 +21,6 @@ pub(crate) struct PendingRequest {
     pub(crate) params: String,
     pub(crate) answer: oneshot::Sender<Result<Value, String>>,
 }
-
-/// Receiver of requests for headers of HTTP servers.
-pub(crate) type HeaderReceiver = mpsc::UnboundedReceiver<PendingRequest>;
 
 /// Destination of messages.
 pub(crate) trait Sink: Send + Sync {

@@ -7,6 +7,7 @@ use stayput::{Error, ffi};
 
 use crate::{
     error::to_exception,
+    notifications::OpenedNotifications,
     operation::Operation,
     scope::{Scope, ScopeArg},
     server_request::handlers,
@@ -84,6 +85,23 @@ impl Session {
         set().map_err(|error: Error| to_exception(&error))
     }
 
+    /// Sets its keeper of session ids, by its number in Python.
+    fn set_keeper(&self, number: u64) -> PyResult<()> {
+        let session = self.inner().map_err(|error| to_exception(&error))?;
+        // The clone shares its keeper with this session.
+        drop(session.with_id_keeper(self.shared.keeper(number)));
+        Ok(())
+    }
+
+    /// Subscribes to what a server says outside of calls.
+    fn listen(&self, server: String, resources: Vec<String>) -> PyResult<Operation> {
+        let shared = self.shared.clone();
+        self.op(|session| async move {
+            let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
+            Ok(OpenedNotifications(shared, session.listen(&server, &resources).await?))
+        })
+    }
+
     /// Opens the link to a server.
     fn bind(&self, server: String) -> PyResult<Operation> {
         self.op(|session| async move { session.bind(&server).await.map(drop) })
@@ -126,10 +144,11 @@ impl Session {
         self.op(|session| async move { session.extend(idle).await })
     }
 
-    /// Releases it, and returns a ticket for another process.
-    fn ticket(&self) -> PyResult<Operation> {
-        self.op(|session| async move {
-            session.into_ticket().await.map(|ticket| ticket.expose().to_owned())
+    /// Returns a ticket for another process, and releases it if asked to.
+    fn ticket(&self, release: bool) -> PyResult<Operation> {
+        self.op(move |session| async move {
+            let ticket = if release { session.into_ticket().await } else { session.ticket().await };
+            Ok(ticket?.expose().to_owned())
         })
     }
 

@@ -12,12 +12,14 @@ use std::{
 };
 
 use pyo3::{prelude::*, pyfunction};
-use stayput::{Error, Hub, ffi};
+use stayput::{Error, Hub, SessionIdKeeper, ffi};
 use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
+    callback_channel::{CallbackReceiver, CallbackSender},
     error::to_exception,
-    message::{FallbackCaller, HeaderReceiver},
+    keeper::PythonKeeper,
+    message::FallbackCaller,
 };
 
 /// Value that belongs to the process that created it. A forked child neither uses nor drops it, because the hub's
@@ -69,8 +71,10 @@ pub(crate) struct SharedHub {
     pub(crate) closed: watch::Sender<bool>,
     /// Receives the requests that servers send outside of calls.
     pub(crate) fallback: FallbackCaller,
-    /// Requests for headers, until a thread of Python takes them.
-    pub(crate) headers: Mutex<Option<HeaderReceiver>>,
+    /// Sender of requests to run callbacks.
+    pub(crate) callback_sender: CallbackSender,
+    /// Requests to run callbacks, until a thread of Python takes them.
+    pub(crate) callbacks: Mutex<Option<CallbackReceiver>>,
 }
 
 impl SharedHub {
@@ -79,15 +83,26 @@ impl SharedHub {
         NEXT_HUB_ID.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn new(id: u64, hub: Hub, fallback: FallbackCaller) -> Arc<Self> {
+    pub(crate) fn new(
+        id: u64,
+        hub: Hub,
+        fallback: FallbackCaller,
+        (callback_sender, receiver): (CallbackSender, CallbackReceiver),
+    ) -> Arc<Self> {
         let runtime = ffi::runtime(&hub);
         let (hub, closed) = (Some(ProcessLocal::new(hub)), watch::Sender::new(false));
-        let headers = Mutex::new(None);
-        let shared = Arc::new(Self { id, hub, runtime, closed, fallback, headers });
+        let callbacks = Mutex::new(Some(receiver));
+        let shared =
+            Arc::new(Self { id, hub, runtime, closed, fallback, callback_sender, callbacks });
         let mut alive = lock(&LIVE_HUBS);
         alive.retain(|one| one.strong_count() > 0);
         alive.push(Arc::downgrade(&shared));
         shared
+    }
+
+    /// Creates the keeper of session ids that has this number in Python.
+    pub(crate) fn keeper(&self, number: u64) -> Arc<dyn SessionIdKeeper> {
+        Arc::new(PythonKeeper { number, sender: self.callback_sender.clone() })
     }
 
     /// Closes the hub if it belongs to this process. Drops `done` at the end, in any case.

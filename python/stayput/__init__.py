@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from ._async import Events, Hub, Run, Session, SubAgent
+from ._async import Events, Hub, Notifications, Run, Session, SubAgent
 from ._build import __version__
 from ._errors import (
     AccessDeniedError,
@@ -30,10 +30,11 @@ from ._errors import (
     SessionUnavailableError,
     StateLostError,
     StayputError,
+    StoreFailedError,
     UnknownServerError,
     UnknownSessionError,
 )
-from ._headers import HeaderCallback, HeaderRequest
+from ._headers import HeaderCallback, HeaderRequest, KeptLink, SessionIdKeeper, StderrCallback, StderrLine
 from ._types import (
     CloseReport,
     Event,
@@ -65,8 +66,10 @@ __all__ = [
     "HubForkedError",
     "InputRequiredError",
     "InvalidInputError",
+    "KeptLink",
     "NameTakenError",
     "NoSessionError",
+    "Notifications",
     "Prompt",
     "ProtocolError",
     "Resource",
@@ -75,11 +78,15 @@ __all__ = [
     "Session",
     "SessionEndedError",
     "SessionHeldElsewhereError",
+    "SessionIdKeeper",
     "SessionInfo",
     "SessionStatus",
     "SessionUnavailableError",
     "StateLostError",
     "StayputError",
+    "StderrCallback",
+    "StderrLine",
+    "StoreFailedError",
     "SubAgent",
     "Tool",
     "ToolResult",

@@ -13,7 +13,9 @@ from typing import Any
 
 from . import _core
 from ._errors import ConfigError, InvalidInputError
-from ._headers import HeaderCallback, HeaderCallbacks
+from ._headers import HeaderCallback, HubCallbacks, StderrCallback
+from ._log import update_level
+from ._trace import call_meta
 from ._types import Handlers
 
 SHUTDOWN_TIMEOUT = 10.0
@@ -28,26 +30,25 @@ def build_hub(
     settings: dict[str, Any],
     handlers: Handlers,
     headers: HeaderCallback | None,
-) -> tuple[_core.Hub, HeaderCallbacks | None]:
-    """Builds a hub with the servers of a file, of a mapping of the same form, or of a gateway, and starts its thread for headers."""
-    settings = {**settings, "handlers": list(handlers), "headers": headers is not None}
+    stderr: StderrCallback | None = None,
+) -> tuple[_core.Hub, HubCallbacks]:
+    """Builds a hub with the servers of a file, of a mapping of the same form, or of a gateway, and starts its thread for
+    callbacks if it has any."""
+    update_level()
+    wants = {"headers": headers is not None, "stderr": stderr is not None}
+    settings = {**settings, "handlers": list(handlers), **wants}
     if config is None:
         core = _core.Hub.build(None, None, settings)
     elif isinstance(config, Mapping):
         core = _core.Hub.build(None, config_text(config), settings)
     else:
         core = _core.Hub.build(os.fspath(config), None, settings)
-    requests = core.header_requests()
-    if headers is None or requests is None:
-        return core, None
-    callbacks = HeaderCallbacks(headers)
-    callbacks.start(requests)
-    return core, callbacks
+    return core, HubCallbacks(core, headers, stderr)
 
 
-def header_callbacks(callbacks: HeaderCallbacks | None) -> HeaderCallbacks:
+def header_callbacks(callbacks: HubCallbacks) -> HubCallbacks:
     """Returns the callbacks of a hub that was built with `headers`."""
-    if callbacks is None:
+    if not callbacks.has_headers:
         raise InvalidInputError("this hub was built without `headers`: give it a callback there, which may return {}")
     return callbacks
 
@@ -95,6 +96,17 @@ def warn_in_worker() -> None:
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def encode_meta(meta: Mapping[str, Any] | None) -> str | None:
+    """Encodes the `_meta` of a call, with the trace context of the caller."""
+    members = call_meta(meta)
+    if members is None:
+        return None
+    try:
+        return _encode(members)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the `meta` of the call is no JSON: {error}") from error
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -24,6 +24,7 @@ __all__ = [
     "SessionUnavailableError",
     "StateLostError",
     "StayputError",
+    "StoreFailedError",
     "UnknownServerError",
     "UnknownSessionError",
 ]
@@ -150,6 +151,10 @@ class SessionHeldElsewhereError(StayputError):
     or connect all processes to one gateway by `Hub.connect`."""
 
 
+class StoreFailedError(StayputError):
+    """The store cannot be opened."""
+
+
 class InvalidInputError(StayputError, ValueError):
     """A value cannot be used: an argument, a setting, or a result that does not fit."""
 
@@ -173,6 +178,7 @@ _KINDS: dict[str, type[StayputError]] = {
     "config": ConfigError,
     "session_unavailable": SessionUnavailableError,
     "session_held_elsewhere": SessionHeldElsewhereError,
+    "store_failed": StoreFailedError,
     "invalid_input": InvalidInputError,
 }
 

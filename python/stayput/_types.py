@@ -223,8 +223,9 @@ class SessionStatus:
 class Event:
     """Event of a session."""
 
-    kind: Literal["linked", "lost", "ended", "unknown"]
-    """`linked`: a link to a server was opened or resumed; `lost`: its state was lost; `ended`: the session ended."""
+    kind: Literal["linked", "called", "lost", "ended", "unknown"]
+    """`linked`: a link to a server was opened or resumed; `called`: a tool call got its answer or failed; `lost`: the state of
+    a link was lost; `ended`: the session ended."""
     session: str
     """Id of the session."""
     server: str | None = None
@@ -232,13 +233,17 @@ class Event:
     generation: int | None = None
     """Generation of the link, or the generation that begins after a loss."""
     reason: str | None = None
-    """Reason of a loss, in one word."""
+    """Reason of a loss, in one word; kind of the error of a call that got no answer."""
     session_name: str | None = None
     """Name of the session, if it has one."""
     exit_code: int | None = None
     """After a loss: exit code of the server's process; minus the signal, if it was killed."""
     detail: str = ""
     """After a loss: last lines of the process on stderr, without the configured secrets."""
+    tool: str | None = None
+    """Tool of a call."""
+    duration: float | None = None
+    """Seconds from sending a call to its end."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import TEST_TIMEOUT, Kit, count, program
+from conftest import TEST_TIMEOUT, Kit, count, demo_server, program, script
 from pages import DOCS, examples, run
 
 import stayput
@@ -59,7 +60,7 @@ def gateway(kit: Kit, tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def test_workers_on_a_gateway_share_each_chat(gateway: str) -> None:
+def check_workers(**env: str) -> None:
     """Four workers, twenty chats, a thousand requests: each counter grows by one."""
     workers = [sys.executable, "-m", "uvicorn", "workers_app:app", "--workers", "4", "--port", "0", "--no-access-log"]
 
@@ -75,8 +76,66 @@ def test_workers_on_a_gateway_share_each_chat(gateway: str) -> None:
             assert [number for number, _ in counted] == list(range(1, TURNS + 1))
         assert len({worker for counted in found for _, worker in counted}) > 1, "one worker did it all"
 
-    with running(workers, 4, STAYPUT_GATEWAY=gateway) as url:
+    with running(workers, 4, **env) as url:
         asyncio.run(main(url))
+
+
+def test_workers_on_a_gateway_share_each_chat(gateway: str) -> None:
+    """The server is a child process of the gateway."""
+    check_workers(STAYPUT_GATEWAY=gateway)
+
+
+def test_workers_on_a_store_share_each_chat(tmp_path: Path) -> None:
+    """The server is behind a URL: an idle worker gives up the session, and the next one goes on with it."""
+    store = {"store": f"sqlite:{tmp_path / 'sessions.db'}", "folders": str(tmp_path / "folders")}
+    with demo_server() as url:
+        config = json.dumps({"mcpServers": {"counter": {"url": url}}})
+        settings = json.dumps({**store, "release_after": 0.05, "takeover_timeout": TEST_TIMEOUT})
+        check_workers(STAYPUT_CONFIG=config, STAYPUT_SETTINGS=settings)
+
+
+def test_session_with_a_process_of_another_hub_is_an_error_at_once(kit: Kit, tmp_path: Path) -> None:
+    """Waiting would not help: the state of a child process stays where it is. `lease` frees it after a kill."""
+
+    async def main() -> None:
+        store = {"store": f"sqlite:{tmp_path / 'sessions.db'}", "folders": str(tmp_path / "folders"), "lease": 2.0}
+        async with kit.hub(**store) as first, kit.hub(**store) as second:
+            assert await count(first.session("chat")) == 1
+            with pytest.raises(stayput.SessionHeldElsewhereError, match="gateway"):
+                await asyncio.wait_for(count(second.session("chat")), 1.5)
+            assert await count(first.session("chat")) == 2
+        with pytest.raises(stayput.InvalidInputError, match="lease"):
+            kit.hub(**{**store, "lease": 0.1})
+
+    asyncio.run(main())
+
+
+KILLED = """
+import asyncio, json, os, signal, sys
+import stayput
+async def main():
+    hub = stayput.Hub.from_config(json.loads(sys.argv[1]), **json.loads(sys.argv[2]))
+    print((await hub.session("chat").call("counter", "count")).text, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+def test_sessions_of_a_killed_process_are_free_after_its_lease(kit: Kit, tmp_path: Path) -> None:
+    """The next process waits for the lease, and reports the loss of the child process that ended with the killed one."""
+    store = {"store": f"sqlite:{tmp_path / 'sessions.db'}", "folders": str(tmp_path / "folders"), "lease": 2.0}
+    killed = script(KILLED, json.dumps(kit.config()), json.dumps(store))
+    assert killed.stdout.strip() == "1", killed.stderr
+
+    async def main() -> None:
+        async with kit.hub(**store, takeover_timeout=TEST_TIMEOUT) as hub:
+            began = time.monotonic()
+            with pytest.raises(stayput.StateLostError):
+                await count(hub.session("chat"))
+            assert time.monotonic() - began < 10, "it waited for longer than a lease of two seconds"
+            assert await count(hub.session("chat")) == 1
+
+    asyncio.run(main())
 
 
 def test_connected_hub_has_the_same_methods(gateway: str, kit: Kit) -> None:

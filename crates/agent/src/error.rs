@@ -121,12 +121,20 @@ pub enum Error {
     /// Another process holds the session, and did not give it up in time.
     #[error(
         "another process has this session, and a server that runs as a child process cannot be used by two: send the \
-         requests of one session to one process, or connect all processes to one gateway, see `connect`"
+         requests of one session to one process, or connect all processes to one gateway, see `connect`; if that process \
+         was killed, its sessions are free after its lease, see `takeover_timeout`"
     )]
     SessionHeldElsewhere,
+    /// The store cannot be opened.
+    #[error("the store cannot be opened: {0}")]
+    StoreFailed(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A value cannot be used: an argument, a setting, or a result that does not fit the requested type.
     #[error("{0}")]
     InvalidInput(String),
+    /// A value cannot be used, for a reason that has a type of its own: the JSON of a result, a server's configuration, a
+    /// name, a key, a file.
+    #[error("{0}")]
+    InvalidValue(#[source] Arc<dyn std::error::Error + Send + Sync>),
 }
 
 /// Loss of the state behind a session's link. The next call runs on a fresh state.
@@ -256,7 +264,8 @@ impl Error {
             Self::Config(_) => "config",
             Self::SessionUnavailable(_) => "session_unavailable",
             Self::SessionHeldElsewhere => "session_held_elsewhere",
-            Self::InvalidInput(_) => "invalid_input",
+            Self::StoreFailed(_) => "store_failed",
+            Self::InvalidInput(_) | Self::InvalidValue(_) => "invalid_input",
         }
     }
 
@@ -298,8 +307,12 @@ impl Error {
         }
     }
 
-    pub(crate) fn invalid(error: impl fmt::Display) -> Self {
-        Self::InvalidInput(error.to_string())
+    pub(crate) fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::InvalidValue(Arc::new(error))
+    }
+
+    pub(crate) fn store(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::StoreFailed(Arc::new(error))
     }
 }
 
@@ -334,6 +347,17 @@ impl From<stayput_upstream::ServerError> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_keep_their_source() {
+        use std::error::Error as _;
+        let json = serde_json::from_str::<u8>("x").unwrap_err();
+        let error = Error::invalid(json);
+        let source = error.source().unwrap();
+        let source = source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>().unwrap();
+        assert!(source.is::<serde_json::Error>());
+        assert_eq!(error.kind(), "invalid_input");
+    }
 
     #[test]
     fn passing_errors_say_when_to_try_again() {

@@ -1,8 +1,9 @@
-//! Events of sessions: linked, lost, ended.
+//! Events of sessions: linked, called, lost, ended.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use stayput_core::{Generation, Record, SessionId};
@@ -43,6 +44,21 @@ pub enum Event {
         /// Last lines of the process on stderr, see [`StateLost::detail`](crate::StateLost::detail).
         detail: String,
     },
+    /// A tool call got its answer or failed. A call that was not sent has no such event.
+    Called {
+        /// The session.
+        session: SessionId,
+        /// Name of the session, if it has one.
+        name: Option<String>,
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// Time from sending the call to its end.
+        duration: Duration,
+        /// Kind of the error, see [`Error::kind`](crate::Error::kind), if the call got no answer.
+        error: Option<&'static str>,
+    },
     /// The session ended.
     Ended {
         /// The session.
@@ -63,6 +79,8 @@ impl Event {
                 let server = server.as_deref();
                 tracing::warn!(%session, server, %generation, reason, "session lost its state");
             }
+            // The span of the call says the same.
+            Self::Called { .. } => {}
             Self::Ended { session, .. } => tracing::info!(%session, "session ended"),
         }
     }

@@ -8,7 +8,7 @@
 //! ```no_run
 //! use stayput::{Hub, ffi};
 //! # async fn example(hub: Hub) -> Result<(), stayput::Error> {
-//! let run = ffi::begin_run(&hub);
+//! let run = ffi::begin_run(&hub, None);
 //! let scope = run.scope();
 //! let call = ffi::within(scope, || hub.call("browser", "browser_snapshot", ()));
 //! call.await?;
@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 
 pub use crate::session::ListKind;
 use crate::{
-    Error, Hub, Session,
+    Builder, Error, Hub, Session, SessionIdKeeper,
     session::{
         Access, RunRoot, SessionGuard, TaskContext, TaskScope, current_of_hub, sub_agent_scope,
     },
@@ -65,12 +65,15 @@ impl Run {
     }
 }
 
-/// Begins a run, or joins the one of the current scope. See [`Hub::run`].
-pub fn begin_run(hub: &Hub) -> Run {
+/// Begins a run, or joins the one of the current scope. See [`Hub::run`] and, with a keeper, [`Hub::run_keeping`].
+pub fn begin_run(hub: &Hub, keeper: Option<Arc<dyn SessionIdKeeper>>) -> Run {
     if let Some(scope) = current().filter(|_| current_of_hub(hub.inner.id).is_some()) {
         return Run { scope, root: None };
     }
     let guard = SessionGuard::ephemeral(hub.inner.clone());
+    if let Some(keeper) = keeper {
+        guard.set_id_keeper(keeper);
+    }
     Run { scope: TaskScope::new(guard.clone()).into_scope(), root: Some(RunRoot(guard)) }
 }
 
@@ -138,6 +141,14 @@ pub fn allowed_servers(hub: &Hub) -> Result<Vec<String>, Error> {
         }
     }
     Ok(allowed)
+}
+
+/// Opens a hub as [`Builder::open`], and blocks until its store is open.
+///
+/// # Errors
+/// The same as for [`Builder::open`].
+pub fn open_blocking(builder: Builder) -> Result<Hub, Error> {
+    crate::hub::open_blocking(builder)
 }
 
 /// Runtime of the hub's thread.

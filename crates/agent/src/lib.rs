@@ -54,8 +54,8 @@
 //!
 //! | file or folder | content |
 //! |---|---|
-//! | `hub/` | hub and its builder, servers and their headers, connection to a gateway, thread, default session, known generations, closing |
-//! | `session/` | sessions by name, guard, task scope, runs, sub-agents, links, attachments, list cache, tickets |
+//! | `hub/` | hub, its builder and its start, servers, their headers and stderr, connection to a gateway, thread, default session, known generations, closing |
+//! | `session/` | sessions by name, guard, task scope, runs, sub-agents, links, kept session ids, list cache, notifications, tickets |
 //! | `call/` | tool calls, other requests, results, prompts, resources, completion, lists |
 //! | `handlers.rs` | handlers of requests that servers send |
 //! | `events.rs`, `error.rs` | events of sessions; errors |
@@ -88,13 +88,16 @@ pub use events::{Event, Events};
 pub use handlers::Handlers;
 pub use hub::{
     Builder, CloseReport, DefaultSessionOptions, HeaderList, HeaderRequest, Headers, Hub,
+    StderrLine,
 };
 pub use session::{
-    RunStream, Session, SessionInfo, SessionStatus, SubAgent, SubAgentFuture, Ticket,
+    KeptLink, Notifications, RunStream, ServerNotification, Session, SessionIdKeeper, SessionInfo,
+    SessionStatus, SubAgent, SubAgentFuture, Ticket, scoped,
 };
 pub use stayput_config::{ConfigError, OnLoss};
-pub use stayput_core::{Expiry, Generation, SessionId, Timestamp, scope::spawn};
+pub use stayput_core::{Expiry, Generation, SessionId, Store, Timestamp, scope::spawn};
 pub use stayput_process::{ExitStatus, WardenCommand, warden_main};
 pub use stayput_upstream::{
-    EraChoice, Http, Isolation, Limits, Options, Proxy, Stdio, Timeouts, TransportConfig, Trust,
+    EraChoice, Http, Isolation, Limits, Options, Proxy, Server, Stdio, Timeouts, TransportConfig,
+    Trust,
 };

@@ -30,6 +30,10 @@ mod ffi;
 mod handlers;
 #[path = "agent/headers.rs"]
 mod headers;
+#[path = "agent/hooks.rs"]
+mod hooks;
+#[path = "agent/leftovers.rs"]
+mod leftovers;
 #[path = "agent/real_servers.rs"]
 mod real_servers;
 #[path = "agent/runs.rs"]
@@ -43,3 +47,5 @@ mod state_loss;
 #[cfg(feature = "stores")]
 #[path = "agent/stores.rs"]
 mod stores;
+#[path = "agent/visibility.rs"]
+mod visibility;

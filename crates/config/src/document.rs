@@ -56,6 +56,12 @@ impl Document {
         Self { text: text.into(), origin: origin.to_owned(), environment }
     }
 
+    /// Returns the text.
+    #[must_use]
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
     /// Returns the file itself and the files that it named when it was read.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {

@@ -3,6 +3,7 @@
 mod backlog;
 mod connections;
 mod open;
+mod release;
 mod released;
 mod restore;
 mod session;
@@ -20,6 +21,7 @@ use crate::{
     State, StateLimits, Store, StoreError, lease::LeaseDeadline,
 };
 use backlog::{SingleFlight, SweepBacklog};
+use release::ReleasingSessions;
 pub use released::LostReason;
 use released::ReleasedSessions;
 use restore::RestoredSessions;
@@ -46,6 +48,7 @@ pub struct Sessions {
     table: SessionTable,
     backlog: SweepBacklog,
     released: ReleasedSessions,
+    releasing: ReleasingSessions,
     restored: RestoredSessions,
     renewing: SingleFlight,
     closed: AtomicBool,
@@ -265,6 +268,7 @@ impl Sessions {
             table,
             backlog,
             released: ReleasedSessions::default(),
+            releasing: ReleasingSessions::default(),
             restored: RestoredSessions::default(),
             renewing,
             closed,

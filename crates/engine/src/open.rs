@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use stayput_core::Session;
 use stayput_upstream::{
-    Attachment, ClientInfo, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, PooledLink,
-    Server, ServerProtocol,
+    Attachment, AttachmentSink, ClientInfo, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner,
+    PooledLink, Server, ServerProtocol,
 };
 
 use crate::{Engine, attachment_sink::RecordSink};
@@ -22,7 +22,23 @@ impl Engine {
         server: &Server,
         client: ClientInfo,
     ) -> Result<PooledLink, Arc<LinkOpenError>> {
-        let asking = self.link_options(session, link_owner, server, client).await?;
+        self.open_link_with((session, link_owner), server, client, |sink| sink).await
+    }
+
+    /// Same as [`Engine::open_link`], with a sink of the caller around that of the session's record. A link that belongs to
+    /// several sessions, or to a branch of one, has no sink.
+    ///
+    /// # Errors
+    /// If the link cannot be opened.
+    pub async fn open_link_with(
+        &self,
+        (session, link_owner): (&Arc<Session>, &LinkOwner),
+        server: &Server,
+        client: ClientInfo,
+        wrap: impl FnOnce(Arc<dyn AttachmentSink>) -> Arc<dyn AttachmentSink>,
+    ) -> Result<PooledLink, Arc<LinkOpenError>> {
+        let mut asking = self.link_options(session, link_owner, server, client).await?;
+        asking.sink = asking.sink.map(wrap);
         self.links.open(server, link_owner, &asking).await
     }
 

@@ -106,7 +106,8 @@ pub use pool::{
 pub use server::{
     Endpoint, EraChoice, Expansion, HeaderProvider, HeaderRequest, Http, Identity,
     InitializeResult, Isolation, Launch, Options, ProviderError, ResolvedTransport, Server,
-    ServerError, ServerProblem, SpareOptions, StderrSink, Stdio, Timeouts, TransportConfig,
+    ServerError, ServerProblem, SpareOptions, StderrLineSink, StderrSink, Stdio, Timeouts,
+    TransportConfig,
     link_key::{LinkKey, LinkOwner, Scope},
     suggest::{misspelt, nearest},
 };

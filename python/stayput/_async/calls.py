@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core
 from .._aio import Listener, wait, wait_all
-from .._build import encode_arguments
-from .._headers import HeaderCallbacks
+from .._build import encode_arguments, encode_meta
 from .._scope import current_core
 from .._types import UNCHANGED as UNCHANGED, Handlers, Prompt, Resource, Tool, ToolResult, Unchanged as Unchanged
 
@@ -23,11 +22,11 @@ class CallMethods:
 
     _hub: _core.Hub
     _handlers: Handlers
-    _headers: HeaderCallbacks | None = None
     _shares_sessions: bool = False
     _timeout: float | None = None
     _restart_on_loss: bool = False
     _on_notification: NotificationHandler | None = None
+    _meta: Mapping[str, Any] | None = None
 
     def _take_options(
         self,
@@ -35,11 +34,13 @@ class CallMethods:
         timeout: float | None | Unchanged,
         restart_on_loss: bool | Unchanged,
         on_notification: NotificationHandler | None | Unchanged,
+        meta: Mapping[str, Any] | None | Unchanged,
     ) -> None:
         self._handlers = source._handlers
         self._timeout = source._timeout if isinstance(timeout, Unchanged) else timeout
         self._restart_on_loss = source._restart_on_loss if isinstance(restart_on_loss, Unchanged) else restart_on_loss
         self._on_notification = source._on_notification if isinstance(on_notification, Unchanged) else on_notification
+        self._meta = source._meta if isinstance(meta, Unchanged) else meta
 
     async def _session(self) -> _core.Session | None:
         raise NotImplementedError
@@ -78,7 +79,7 @@ class CallMethods:
         '1. buy milk'
         """
         session = await self._session()
-        options = (self._timeout, self._restart_on_loss, self._on_notification is not None)
+        options = (self._timeout, self._restart_on_loss, self._on_notification is not None, encode_meta(self._meta))
         op = self._hub.call(current_core(), session, (server, tool, encode_arguments(given, named)), options)
         raw, after_loss = await wait(op, self._listener())
         return ToolResult(raw, after_loss)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._aio import wait
 from .._build import header_callbacks, warn_in_worker
-from .._headers import HeaderCallback
+from .._headers import HeaderCallback, SessionIdKeeper
 from .._scope import Scope, ScopeStack, current_core
 from .._types import Handlers, SessionInfo, SessionStatus
 from .calls import UNCHANGED, CallMethods, NotificationHandler, Unchanged
+from .events import Notifications
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -33,6 +35,7 @@ class Session(CallMethods):
         self._core = core
         self._ends = ends
         self._own_headers: HeaderCallback | None = None
+        self._keeper: int | None = None
         self._stack: ScopeStack[None] = ScopeStack()
 
     async def open(self) -> Session:
@@ -50,6 +53,8 @@ class Session(CallMethods):
             self._core = core = self._core or core
             if self._handlers is not self.hub._handlers:
                 core.set_handlers(list(self._handlers))
+            if self._keeper is not None:
+                core.set_keeper(self._keeper)
             if self._own_headers is not None:
                 header_callbacks(self.hub._headers).sessions[core.id] = self._own_headers
         return core
@@ -76,17 +81,32 @@ class Session(CallMethods):
             callbacks.sessions[self._core.id] = headers
         return self
 
+    def with_keeper(self, keeper: SessionIdKeeper) -> Session:
+        """Keeps the ids of this session's sessions on HTTP servers with `keeper`, too. Call it before the first call. `end`
+        clears them."""
+        self._keeper = self.hub._headers.add_keeper(keeper)
+        if self._core is not None:
+            self._core.set_keeper(self._keeper)
+        return self
+
+    async def listen(self, server: str, resources: Sequence[str] = ()) -> Notifications:
+        """Subscribes to what a server says outside of calls: changed lists, log messages, and updates of these resources. Use
+        it in `async for`. While it is open the session is in use; `close` ends it."""
+        return Notifications(await wait((await self._session()).listen(server, list(resources))))
+
     def with_options(
         self,
         *,
         timeout: float | None | Unchanged = UNCHANGED,
         restart_on_loss: bool | Unchanged = UNCHANGED,
         on_notification: NotificationHandler | None | Unchanged = UNCHANGED,
+        meta: Mapping[str, Any] | None | Unchanged = UNCHANGED,
     ) -> Session:
         """Returns the same session with options for its calls. See `Hub.with_options`."""
         session = Session(self.hub, self.name, self._core, ends=self._ends)
-        session._take_options(self, timeout, restart_on_loss, on_notification)
+        session._take_options(self, timeout, restart_on_loss, on_notification, meta)
         session._own_headers = self._own_headers
+        session._keeper = self._keeper
         return session
 
     async def langchain_tools(
@@ -127,18 +147,18 @@ class Session(CallMethods):
         """Sets the time without use, in seconds, after which the session expires."""
         await wait((await self._session()).extend(idle))
 
-    async def ticket(self) -> str:
+    async def ticket(self, *, release: bool = True) -> str:
         """Releases the session, so that another process can continue it by `Hub.resume`. The ticket is a secret that
-        gives access to the session. In this process the session is ended."""
-        ticket: str = await wait((await self._session()).ticket())
+        gives access to the session. In this process the session is ended. With `release=False` it goes on here, too:
+        both processes then use the same sessions on HTTP servers."""
+        ticket: str = await wait((await self._session()).ticket(release))
         return ticket
 
     async def end(self) -> None:
         """Ends the session and its links, and waits until all are closed. Further use is an error."""
         core = await self._session()
         await wait(core.end())
-        if self.hub._headers is not None:
-            self.hub._headers.sessions.pop(core.id, None)
+        self.hub._headers.sessions.pop(core.id, None)
 
     async def __aenter__(self) -> Session:
         core = await self._session()

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from .events import Events
+from .events import Events, Notifications
 from .hub import Hub
 from .run import Run, SubAgent
 from .session import Session
 
-__all__ = ["Events", "Hub", "Run", "Session", "SubAgent"]
+__all__ = ["Events", "Hub", "Notifications", "Run", "Session", "SubAgent"]

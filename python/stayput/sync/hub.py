@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._blocking import wait
 from .._build import build_hub, config_text, header_callbacks
-from .._headers import HeaderCallback, HeaderCallbacks
+from .._headers import HeaderCallback, HubCallbacks, SessionIdKeeper, StderrCallback
 from .._scope import current, current_core
 from .._types import Handlers, SessionInfo, CloseReport
 from .calls import UNCHANGED, CallMethods, NotificationHandler, Unchanged
@@ -36,8 +36,8 @@ class Hub(CallMethods):
         self,
         core: _core.Hub,
         handlers: Handlers,
+        headers: HubCallbacks,
         name: str = "",
-        headers: HeaderCallbacks | None = None,
         shares_sessions: bool = False,
     ) -> None:
         """Use `from_config`."""
@@ -56,6 +56,8 @@ class Hub(CallMethods):
         folders: str | os.PathLike[str] | None = None,
         lease: float | None = None,
         takeover_timeout: float | None = None,
+        release_after: float | None = None,
+        seal: str | Sequence[str] | None = None,
         idle: float | None = None,
         lifetime: float | None = None,
         processes: int | None = None,
@@ -64,18 +66,24 @@ class Hub(CallMethods):
         warm: Mapping[str, int] | None = None,
         handlers: Handlers | None = None,
         headers: HeaderCallback | None = None,
+        on_stderr: StderrCallback | None = None,
     ) -> Hub:
         """Builds a hub with the servers of a file, or of a mapping of the same form: `mcpServers`, or VS Code's
         `servers`.
 
         `store`, such as `sqlite:sessions.db`, stores sessions so that another process can continue them; it also
-        needs `folders`. Another process takes over the sessions of a killed one after `lease` seconds;
-        `takeover_timeout` is the time to wait for a session that another process has. Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
+        needs `folders`, where the key that encrypts secrets is kept, or this key as `seal`: 64 hexadecimal digits, or a list
+        of keys of which the first one encrypts. Another process takes over the sessions of a killed one after `lease`
+        seconds. A named session on HTTP servers is given up after `release_after` seconds without use, 1 by default, so
+        that any process can go on with it; `math.inf` gives up none. `takeover_timeout` is the time to wait for a session
+        that another process has; without it a session with a child process of another process is an error at once.
+        Sessions expire after `idle` seconds without use, and after `lifetime` seconds in total.
         `processes` and `links` limit their number; at the limit a call waits up to `capacity_timeout` seconds.
         `warm`, such as `{"browser": 2}`, is the number of processes of a server that are started before a session
         needs them; it overrides `warm` in the configuration.
         `handlers` answer requests of servers. `headers` returns the headers of each request to an HTTP server, with or
-        without `await`; each session has its own links then.
+        without `await`; each session has its own links then. `on_stderr` gets each line that a server's process writes to
+        stderr, on a thread of the hub.
 
         >>> hub = Hub.from_config({"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}})
         >>> hub.server_names
@@ -86,6 +94,8 @@ class Hub(CallMethods):
             "folders": folders,
             "lease": lease,
             "takeover_timeout": takeover_timeout,
+            "release_after": release_after,
+            "seal": [seal] if isinstance(seal, str) else seal if seal is None else list(seal),
             "idle": idle,
             "lifetime": lifetime,
             "processes": processes,
@@ -95,8 +105,8 @@ class Hub(CallMethods):
             "gateway": None,
         }
         handlers = handlers or {}
-        core, callbacks = build_hub(config, settings, handlers, headers)
-        return cls(core, handlers, headers=callbacks, shares_sessions=store is not None)
+        core, callbacks = build_hub(config, settings, handlers, headers, on_stderr)
+        return cls(core, handlers, callbacks, shares_sessions=store is not None)
 
     @classmethod
     def connect(
@@ -114,15 +124,15 @@ class Hub(CallMethods):
         >>> Hub.connect("http://127.0.0.1:7337", token="of the gateway").server_names
         []
         """
-        names = ["store", "folders", "lease", "takeover_timeout", "idle", "lifetime", "processes", "links", "capacity_timeout"]
-        names.append("warm")
+        names = ["store", "folders", "lease", "takeover_timeout", "release_after", "seal", "idle", "lifetime", "processes"]
+        names += ["links", "capacity_timeout", "warm"]
         settings: dict[str, Any] = {**dict.fromkeys(names), "gateway": (url, token)}
         core, callbacks = build_hub(None, settings, handlers or {}, headers)
-        return cls(core, handlers or {}, headers=callbacks, shares_sessions=True)
+        return cls(core, handlers or {}, callbacks, shares_sessions=True)
 
     def agent(self, name: str) -> Hub:
         """Returns the same hub for the agent of this name, which has its own namespace of session names."""
-        return Hub(self._hub.agent(name), self._handlers, name, self._headers, self._shares_sessions)
+        return Hub(self._hub.agent(name), self._handlers, self._headers, name, self._shares_sessions)
 
     def set_headers(self, headers: HeaderCallback) -> None:
         """Sets the headers of this agent's sessions, see `Hub.agent`. They override those of `from_config`, which must
@@ -224,11 +234,14 @@ class Hub(CallMethods):
         core = self._hub.current(current_core())
         return None if core is None else Session(self, None, core)
 
-    def run(self) -> Run:
+    def run(self, *, keeper: SessionIdKeeper | None = None) -> Run:
         """Returns a run: all its calls, however deep, belong to one session, which is opened by the first call and ends
         with the run, also on an exception or cancellation. Inside a scope of this hub it joins that scope.
 
         Use it in `with`, or as a decorator of a function, of which each call is then a run.
+
+        With a `keeper` its sessions on HTTP servers go on after the run, and the next run with what the keeper has
+        continues them.
 
         >>> def main():
         ...     hub = notebook()
@@ -240,7 +253,7 @@ class Hub(CallMethods):
         >>> main()
         ['1. a', '1. b']
         """
-        return Run(self, self._hub)
+        return Run(self, self._hub, None if keeper is None else self._headers.add_keeper(keeper))
 
     def isolated(self, *servers: str) -> SubAgent:
         """Returns a sub-agent with its own links to these servers, in whichever session, which end with it. Use it in
@@ -277,12 +290,13 @@ class Hub(CallMethods):
         timeout: float | None | Unchanged = UNCHANGED,
         restart_on_loss: bool | Unchanged = UNCHANGED,
         on_notification: NotificationHandler | None | Unchanged = UNCHANGED,
+        meta: Mapping[str, Any] | None | Unchanged = UNCHANGED,
     ) -> Hub:
         """Returns the same hub with options for its calls: they fail after `timeout` seconds without an answer or
-        progress, are repeated if state was lost before they ran, and pass progress and log messages to
-        `on_notification`. Options that are not named stay as they are."""
-        hub = Hub(self._hub, self._handlers, self._name, self._headers, self._shares_sessions)
-        hub._take_options(self, timeout, restart_on_loss, on_notification)
+        progress, are repeated if state was lost before they ran, pass progress and log messages to `on_notification`, and
+        have the members of `meta` in the `_meta` of their requests. Options that are not named stay as they are."""
+        hub = Hub(self._hub, self._handlers, self._headers, self._name, self._shares_sessions)
+        hub._take_options(self, timeout, restart_on_loss, on_notification, meta)
         return hub
 
     def langchain_tools(

@@ -23,13 +23,14 @@ Access = Literal["isolated", "inherited", "denied"]
 class Run:
     """Run, see `Hub.run`. Entering it returns its session."""
 
-    def __init__(self, hub: Hub, core: _core.Hub) -> None:
+    def __init__(self, hub: Hub, core: _core.Hub, keeper: int | None = None) -> None:
         self._hub = hub
         self._core = core
+        self._keeper = keeper
         self._stack: ScopeStack[_core.Run] = ScopeStack()
 
     def __enter__(self) -> Session:
-        run = self._core.begin_run(current_core())
+        run = self._core.begin_run(current_core(), self._keeper)
         handlers = None if (outer := current.get()) is None else outer.handlers
         self._stack.push(Scope(run.scope(), handlers), run)
         return Session(self._hub, None, self._core.current(current_core()))
@@ -42,7 +43,7 @@ class Run:
             wait(run.finish())
 
     def __call__(self, function: F) -> F:
-        return decorate(lambda: Run(self._hub, self._core), function)
+        return decorate(lambda: Run(self._hub, self._core, self._keeper), function)
 
     def __repr__(self) -> str:
         return f"<stayput.sync.Run of {self._hub!r}>"

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 use stayput_config::OnLoss;
 use stayput_upstream::{Answer, Call, CallError, CallOptions, Incoming, PooledLink};
 use stayput_wire::{Era, Raw, meta};
@@ -20,7 +20,7 @@ use tracing::{Instrument as _, Span};
 use crate::{
     Error, Handlers, Hub,
     handlers::InputRequest,
-    hub::loss_of,
+    hub::{TraceContext, loss_of},
     session::{SessionGuard, SessionLink, TaskScope},
 };
 
@@ -50,6 +50,8 @@ pub(crate) struct Request {
     pub(crate) on_notification: Option<NotificationHandler>,
     /// Repeats the request once after a loss, if it certainly did not run.
     pub(crate) restart_on_loss: bool,
+    /// Members of `_meta` from the caller, and its trace context.
+    meta: Map<String, Value>,
 }
 
 /// Result with `resultType: input_required`.
@@ -84,6 +86,19 @@ impl Request {
             timeout: None,
             on_notification: None,
             restart_on_loss: false,
+            meta: hub.inner.trace_context.as_ref().map(TraceContext::current).unwrap_or_default(),
+        }
+    }
+
+    /// Adds members to `_meta`. Anything but an object makes the request fail.
+    pub(crate) fn add_meta(&mut self, members: Result<Value, Error>) {
+        match members {
+            Ok(Value::Object(members)) => self.meta.extend(members),
+            Ok(_) => {
+                self.params =
+                    Err(Error::InvalidInput("the `_meta` of a call is no JSON object".to_owned()));
+            }
+            Err(error) => self.params = Err(error),
         }
     }
 
@@ -128,8 +143,11 @@ impl Request {
         let modern = link.initialize_result().era() == Era::Modern;
         let params = self.with_meta(params, modern.then_some(&*handlers));
         let span = link.call_span(self.method, || self.tool.as_deref().map(Cow::from));
+        let began = tokio::time::Instant::now();
         let exchange = self.exchange(&session_link, &link, &params, &handlers);
-        let answer = exchange.instrument(span.clone()).await?;
+        let exchanged = exchange.instrument(span.clone()).await;
+        session_link.send_called(self.tool.as_deref(), began.elapsed(), exchanged.as_ref().err());
+        let answer = exchanged?;
         if let Some(lost) =
             self.hub.inner.gateway.as_ref().and_then(|_| loss_of(&answer, &self.server))
         {
@@ -160,7 +178,7 @@ impl Request {
             let unavailable = |reason| Error::InputRequired { server: self.server.clone(), reason };
             let answers =
                 handlers.answer_all(required.input_requests).await.map_err(unavailable)?;
-            let answers = serde_json::Value::Object(answers).to_string();
+            let answers = Value::Object(answers).to_string();
             let mut members = format!(r#""inputResponses":{answers}"#);
             if let Some(state) = required.request_state {
                 members = format!(r#"{members},"requestState":{}"#, state.get());
@@ -225,18 +243,19 @@ impl Request {
     /// servers get with each request. The link replaces the token by its own one on the wire and restores this one
     /// in notifications.
     fn with_meta<'p>(&self, params: &'p str, handlers: Option<&Handlers>) -> Cow<'p, str> {
-        let mut members = Vec::new();
+        let handlers = handlers.filter(|handlers| handlers.is_some());
+        if self.meta.is_empty() && self.on_notification.is_none() && handlers.is_none() {
+            return params.into();
+        }
+        let mut meta = self.meta.clone();
         if self.on_notification.is_some() {
-            members.push(r#""progressToken":"stayput""#.to_owned());
+            meta.insert("progressToken".to_owned(), "stayput".into());
         }
-        if let Some(handlers) = handlers.filter(|handlers| handlers.is_some()) {
-            let capabilities = handlers.capabilities_json();
-            members.push(format!(r#""{}":{capabilities}"#, meta::CLIENT_CAPABILITIES));
+        if let Some(handlers) = handlers {
+            let capabilities = serde_json::from_str(&handlers.capabilities_json());
+            meta.insert(meta::CLIENT_CAPABILITIES.to_owned(), capabilities.unwrap_or_default());
         }
-        match members.is_empty() {
-            true => params.into(),
-            false => with_members(params, &format!(r#""_meta":{{{}}}"#, members.join(","))).into(),
-        }
+        with_members(params, &format!(r#""_meta":{}"#, Value::Object(meta))).into()
     }
 }
 

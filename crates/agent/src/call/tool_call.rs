@@ -2,9 +2,9 @@
 
 use std::{
     fmt,
-    future::{Future, IntoFuture},
     pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -32,8 +32,13 @@ use crate::{Error, Hub, Session, session::SessionGuard};
 /// ```
 #[must_use = "a call is sent when it is awaited"]
 pub struct ToolCall {
-    request: Request,
+    server: String,
+    /// Taken by the first poll.
+    request: Option<Request>,
+    sent: Option<SentCall>,
 }
+
+type SentCall = Pin<Box<dyn Future<Output = Result<ToolResult, Error>> + Send>>;
 
 impl Hub {
     /// Calls a tool in the session of the current task.
@@ -73,28 +78,40 @@ impl ToolCall {
         };
         let mut request = Request::new(hub, guard, server, ("tools/call", params));
         request.tool = Some(tool.into());
-        Self { request }
+        Self { server: server.to_owned(), request: Some(request), sent: None }
+    }
+
+    /// Changes the request, unless it was sent.
+    fn with(mut self, change: impl FnOnce(&mut Request)) -> Self {
+        if let Some(request) = &mut self.request {
+            change(request);
+        }
+        self
     }
 
     /// Fails the call when neither an answer nor progress arrives for this long. Defaults to the server's own
     /// timeout.
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.request.timeout = Some(limit);
-        self
+    pub fn timeout(self, limit: Duration) -> Self {
+        self.with(|request| request.timeout = Some(limit))
+    }
+
+    /// Adds members to the `_meta` of the request, such as `{"example.com/tenant": "a"}`: a JSON object. Members that the
+    /// protocol needs are added to it.
+    pub fn meta(self, members: impl Serialize) -> Self {
+        let members = serde_json::to_value(members).map_err(Error::invalid);
+        self.with(|request| request.add_meta(members))
     }
 
     /// Calls `handler` for each progress and log notification of this call, with the whole notification as JSON.
     /// Also requests progress from the server.
-    pub fn on_notification(mut self, handler: impl FnMut(&str) + Send + 'static) -> Self {
-        self.request.on_notification = Some(Box::new(handler));
-        self
+    pub fn on_notification(self, handler: impl FnMut(&str) + Send + 'static) -> Self {
+        self.with(|request| request.on_notification = Some(Box::new(handler)))
     }
 
     /// Repeats the call once on a fresh state if the state was lost before the call ran;
     /// [`ToolResult::after_loss`] is true then. [`Hub::on_loss`] sets this for all calls to a server.
-    pub fn restart_on_loss(mut self) -> Self {
-        self.request.restart_on_loss = true;
-        self
+    pub fn restart_on_loss(self) -> Self {
+        self.with(|request| request.restart_on_loss = true)
     }
 
     /// Sends the call and returns the result as the server wrote it.
@@ -102,26 +119,33 @@ impl ToolCall {
     /// # Errors
     /// The same as for the call itself.
     pub async fn raw(self) -> Result<Box<RawValue>, Error> {
-        let (answer, _) = self.request.send().await?;
-        RawValue::from_string(answer.result().unwrap_or("null").to_owned()).map_err(Error::invalid)
+        let result = self.await?;
+        RawValue::from_string(result.raw().to_owned()).map_err(Error::invalid)
     }
 }
 
-impl IntoFuture for ToolCall {
+impl Future for ToolCall {
     type Output = Result<ToolResult, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let (answer, after_loss) = self.request.send().await?;
-            Ok(ToolResult::new(answer, after_loss))
-        })
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(request) = self.request.take() {
+            self.sent = Some(Box::pin(async move {
+                let (answer, after_loss) = request.send().await?;
+                Ok(ToolResult::new(answer, after_loss))
+            }));
+        }
+        let polled = self.sent.as_mut().map_or(Poll::Pending, |sent| sent.as_mut().poll(cx));
+        if polled.is_ready() {
+            // Drops the session guard now, even if the caller keeps this value.
+            self.sent = None;
+        }
+        polled
     }
 }
 
 impl fmt::Debug for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the arguments, which may hold secrets.
-        write!(f, "ToolCall({})", self.request.server)
+        write!(f, "ToolCall({})", self.server)
     }
 }

@@ -1,12 +1,13 @@
 //! Closing of a hub, and the periodic clean-up of ended sessions.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    collections::HashSet,
+    sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
 
 use stayput_core::{Clock as _, LostReason, Owner, Session, SessionId, Sessions, SystemClock};
-use stayput_upstream::Links;
+use stayput_upstream::{LinkKey, Links, Scope, SharedStateId};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{Hub, HubInner, default_session::DefaultSessions};
@@ -41,6 +42,8 @@ pub(crate) struct HubResources {
     pub(crate) default_sessions: DefaultSessions,
     /// Whether the store outlives this process.
     pub(crate) persistent: bool,
+    /// Time without use after which a named session is given up. `None` gives up none.
+    pub(crate) release_after: Option<Duration>,
     /// Whether named sessions are released instead of ended: in a store that outlives this process, and at a gateway.
     pub(crate) keeps_named: bool,
 }
@@ -81,6 +84,31 @@ impl HubResources {
         let renewed = self.sessions.renew().await;
         self.sessions.reclaim().await;
         self.sessions.renewal_interval(&renewed)
+    }
+
+    /// Gives up named sessions that were unused for `idle`, unless state of theirs is in this process: that of a child
+    /// process, of a shared link, or of an isolated sub-agent.
+    pub(crate) async fn release_idle(&self, idle: Duration) {
+        let bound = OnceLock::new();
+        let may_move = |session: &Session| {
+            let record = session.record();
+            let mut attachments = record.attachments.values();
+            record.key.is_some()
+                && !attachments.any(|it| SharedStateId::is_kept_as(&it.body))
+                && !bound.get_or_init(|| self.bound_sessions()).contains(&session.id())
+        };
+        let releasing = self.sessions.release_idle(idle, may_move, |id| self.links.release(id));
+        if let Err(error) = releasing.await {
+            tracing::debug!(%error, "idle sessions were not released");
+        }
+    }
+
+    /// Returns the sessions with a link that cannot be resumed by another process.
+    fn bound_sessions(&self) -> HashSet<SessionId> {
+        let links = self.links.report(|key| key.scope().session().is_some());
+        let is_branch = |key: &LinkKey| matches!(key.scope(), Scope::Session { branch: 1.., .. });
+        let bound = links.iter().filter(|link| link.is_bound() || is_branch(&link.key));
+        bound.filter_map(|link| link.key.scope().session()).collect()
     }
 
     /// Removes, in the background, processes and private folders that killed processes left behind. Call it before the

@@ -75,36 +75,22 @@ fn encode(text: &str) -> String {
 
 /// Returns the loss that an answer of a gateway reports, if it does.
 pub(crate) fn loss_of(answer: &Answer, server: &str) -> Option<StateLost> {
-    let (generation, text) = match (answer.result(), answer.error()) {
-        (Some(result), _) => {
-            let result = Raw::parse(result).ok()?;
-            let state = result.find(&["_meta", meta::STATE])?;
-            if state.find(&["state"])?.text()? != "lost"
-                || result.find(&["isError"])?.as_str() != "true"
-            {
-                return None;
-            }
-            let text = result.find(&["content"])?.elements().next()?.find(&["text"])?.text()?;
-            (state.find(&["generation"])?.as_str().parse().ok()?, text.into_owned())
-        }
-        (None, Some(error)) if answer.code() == Some(Code::STATE_LOST) => {
-            let error = Raw::parse(error).ok()?;
-            let generation = error.find(&["data", "generation"])?.as_str().parse().ok()?;
-            (generation, error.find(&["message"])?.text()?.into_owned())
-        }
-        _ => return None,
+    let text = answer.result().or(answer.error())?;
+    let answered = Raw::parse(text).ok()?;
+    let report = if answer.code() == Some(Code::STATE_LOST) {
+        answered.find(&["data"])?
+    } else {
+        let state = answered.find(&["_meta", meta::STATE])?;
+        let is_refusal = answered.find(&["isError"])?.as_str() == "true";
+        (is_refusal && state.find(&["state"])?.text()? == "lost").then_some(state)?
     };
-    // An unknown sentence counts as the worse case.
-    let unexecuted = text.contains("This call was not carried out.");
-    let delivery = if unexecuted { Delivery::NotSent } else { Delivery::Unknown };
+    let generation = Generation(report.find(&["generation"])?.as_str().parse().ok()?);
+    let ran = report.find(&["may_have_run"]);
+    // Without a word about it, the worse case counts.
+    let is_unexecuted = ran.is_some_and(|ran| ran.as_str() == "false");
+    let delivery = if is_unexecuted { Delivery::NotSent } else { Delivery::Unknown };
     let server = Some(server.to_owned());
-    Some(StateLost {
-        server,
-        generation: Generation(generation),
-        delivery,
-        reason: "gateway",
-        link: None,
-    })
+    Some(StateLost { server, generation, delivery, reason: "gateway", link: None })
 }
 
 /// Ends the session of this key at the gateway. If that fails, the session expires there by itself.

@@ -220,7 +220,7 @@ impl Hub {
     }
 
     fn header_table(&self) -> Result<&Arc<HeaderTable>, Error> {
-        self.inner.headers.as_ref().ok_or_else(|| {
+        self.inner.hooks.headers.as_ref().ok_or_else(|| {
             let message = "this hub was built without `headers`: give it a callback there, which may return none";
             Error::InvalidInput(message.to_owned())
         })

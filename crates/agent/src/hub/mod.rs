@@ -2,12 +2,16 @@
 
 mod builder;
 mod close;
+mod config_source;
 mod default_session;
 mod gateway;
 mod generations;
 mod headers;
 mod servers;
+mod start;
+mod stderr;
 mod thread;
+mod trace_context;
 
 use std::{
     fmt,
@@ -38,11 +42,13 @@ pub use default_session::DefaultSessionOptions;
 use gateway::Gateway;
 pub(crate) use gateway::{end_session, loss_of, session_key};
 pub(crate) use generations::KnownGenerations;
-use headers::HeaderTable;
 pub use headers::{HeaderList, HeaderRequest, Headers};
 pub(crate) use servers::HubServer;
-use servers::Servers;
+use servers::{ServerHooks, Servers};
+pub(crate) use start::open_blocking;
+pub use stderr::StderrLine;
 use thread::HubThread;
+pub(crate) use trace_context::TraceContext;
 
 /// Pause between two attempts of [`Hub::wait_ready`].
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -74,8 +80,10 @@ pub(crate) struct HubInner {
     /// Time to wait for a session that another process holds. `None` waits a little longer than the lease.
     pub(crate) takeover_timeout: Option<Duration>,
     pub(crate) handlers: Arc<Handlers>,
-    /// Callbacks for headers of HTTP servers, if there are any.
-    pub(crate) headers: Option<Arc<HeaderTable>>,
+    /// Callbacks that each server gets.
+    pub(crate) hooks: ServerHooks,
+    /// Callback that returns the trace context of a caller, if there is one.
+    pub(crate) trace_context: Option<TraceContext>,
     /// Losses for which an event was sent.
     pub(crate) losses: LossLog,
     pub(crate) next_branch: AtomicU64,
@@ -111,7 +119,7 @@ impl HubInner {
     pub(crate) fn send_ended(&self, record: &Record) {
         let session = record.id;
         self.losses.remove_session(session);
-        if let Some(headers) = &self.headers {
+        if let Some(headers) = &self.hooks.headers {
             headers.remove_session(session);
         }
         self.send_event(Event::Ended { session, name: name_of(record) });

@@ -13,7 +13,10 @@ use stayput_upstream::{Options, Server, TransportConfig};
 
 use super::{
     Hub,
+    config_source::ConfigSource,
     gateway::{Gateway, can_be_server},
+    headers::HeaderTable,
+    stderr::StderrCallback,
 };
 use crate::Error;
 
@@ -25,12 +28,36 @@ pub(crate) struct HubServer {
     pub(crate) name: Arc<str>,
     pub(crate) on_loss: OnLoss,
     pub(crate) tools: ToolFilter,
+    /// Configuration that is read again at the first use. `None` after that.
+    pub(crate) source: Option<Arc<ConfigSource>>,
 }
 
 impl HubServer {
     pub(crate) fn new(server: Server) -> Self {
-        let name = server.name().into();
-        Self { server, name, on_loss: OnLoss::default(), tools: ToolFilter::default() }
+        let (name, on_loss, tools) = (server.name().into(), OnLoss::default(), Default::default());
+        Self { server, name, on_loss, tools, source: None }
+    }
+}
+
+/// Callbacks that each server of a hub gets.
+#[derive(Debug, Default)]
+pub(crate) struct ServerHooks {
+    /// Callbacks for headers of HTTP servers, if there are any.
+    pub(crate) headers: Option<Arc<HeaderTable>>,
+    pub(crate) stderr: Option<StderrCallback>,
+}
+
+impl ServerHooks {
+    /// Returns the server with the callbacks. `local_name` is its name for the agent.
+    pub(crate) fn apply(&self, server: Server, local_name: &str) -> Server {
+        let server = match &self.headers {
+            Some(headers) => headers.apply(&server, local_name),
+            None => server,
+        };
+        match &self.stderr {
+            Some(stderr) => stderr.apply(&server, local_name),
+            None => server,
+        }
     }
 }
 
@@ -168,9 +195,7 @@ impl Hub {
 
     /// Adds a server. Closes the links of the one that it replaces if the configuration differs.
     async fn insert_server(&self, name: &str, mut entry: HubServer) {
-        if let Some(headers) = &self.inner.headers {
-            entry.server = headers.apply(&entry.server, name);
-        }
+        entry.server = self.inner.hooks.apply(entry.server, name);
         let server = entry.server.clone();
         let replaced = self.inner.servers.insert(&self.agent, name, entry);
         let changed =
@@ -214,18 +239,30 @@ impl Hub {
 
     pub(crate) fn entry(&self, name: &str) -> Result<Arc<HubServer>, Error> {
         match (self.inner.servers.find(&self.agent, name), &self.inner.gateway) {
-            (Some(found), _) => Ok(found),
+            (Some(found), _) => self.resolved(found, name),
             (None, Some(gateway)) if can_be_server(name) => self.gateway_server(gateway, name),
             (None, _) => Err(self.unknown_server(name)),
         }
     }
 
+    /// Reads the configuration of a server again at its first use, so that its variables have their present values.
+    fn resolved(&self, known: Arc<HubServer>, name: &str) -> Result<Arc<HubServer>, Error> {
+        let Some(source) = &known.source else { return Ok(known) };
+        let mut entry = HubServer { source: None, ..HubServer::clone(&known) };
+        if let Some(read) = source.server(name)? {
+            let server = self.inner.hooks.apply(read.server, name);
+            if server.configuration() != known.server.configuration() {
+                entry.server = server;
+            }
+        }
+        self.inner.servers.insert(&Agent::none(), name, entry.clone());
+        Ok(Arc::new(entry))
+    }
+
     /// Adds a server of the gateway at its first use. The gateway knows whether it exists.
     fn gateway_server(&self, gateway: &Gateway, name: &str) -> Result<Arc<HubServer>, Error> {
         let mut entry = gateway.server(name)?;
-        if let Some(headers) = &self.inner.headers {
-            entry.server = headers.apply(&entry.server, name);
-        }
+        entry.server = self.inner.hooks.apply(entry.server, name);
         self.inner.servers.insert(&Agent::none(), name, entry);
         let added = self.inner.servers.find(&Agent::none(), name);
         added.ok_or_else(|| self.unknown_server(name))

@@ -4,8 +4,8 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Mutex, mpsc},
-    task::{Context, Poll},
+    sync::{Arc, Mutex, mpsc},
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::close::HubResources;
-use crate::lock::lock;
+use crate::{Error, lock::lock};
 
 /// Time that links have to close when the hub is dropped without [`Hub::close`](crate::Hub::close).
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,17 +38,70 @@ pub(crate) struct HubThread {
     process: u32,
 }
 
+/// Value that a thread has opened, the runtime of the thread, and whether its store outlives the process.
+type OpenedOn<T> = (T, Handle, bool);
+
+/// Hub's thread that is opening its resources. Dropping it ends the thread, and closes what was opened.
+pub(crate) struct StartingThread<T> {
+    stop: oneshot::Sender<()>,
+    thread: thread::JoinHandle<()>,
+    closed: mpsc::Receiver<()>,
+    opened: oneshot::Receiver<Result<OpenedOn<T>, Error>>,
+    is_external: bool,
+}
+
+impl<T> StartingThread<T> {
+    /// Waits until the resources are open.
+    pub(crate) async fn opened(mut self) -> Result<(HubThread, T), Error> {
+        let opened = (&mut self.opened).await;
+        self.finish(opened)
+    }
+
+    /// Same, and blocks the calling thread, inside a runtime, too.
+    pub(crate) fn wait(mut self) -> Result<(HubThread, T), Error> {
+        let waker = Waker::from(Arc::new(UnparkThread(thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        let opened = loop {
+            match Pin::new(&mut self.opened).poll(&mut cx) {
+                Poll::Ready(opened) => break opened,
+                Poll::Pending => thread::park(),
+            }
+        };
+        self.finish(opened)
+    }
+
+    fn finish(
+        self,
+        opened: Result<Result<OpenedOn<T>, Error>, oneshot::error::RecvError>,
+    ) -> Result<(HubThread, T), Error> {
+        let ended = || std::io::Error::other("the thread of the hub ended while it was starting");
+        let (value, handle, persistent) = opened.map_err(|_| Error::invalid(ended()))??;
+        // The work on an external runtime may need the very thread that drops the hub.
+        let closed = (persistent && !self.is_external).then(|| Mutex::new(self.closed));
+        let (stop, thread, process) = (Some(self.stop), Some(self.thread), std::process::id());
+        Ok((HubThread { handle, stop, thread, closed, process }, value))
+    }
+}
+
+/// Waker of a blocked thread.
+struct UnparkThread(thread::Thread);
+
+impl Wake for UnparkThread {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 impl HubThread {
     /// Starts the thread and runs `open` on it, on the given runtime or on its own one. The resources that `open`
     /// returns are closed when the hub is dropped.
-    pub(crate) fn start<F, T, E>(runtime: Option<Handle>, open: F) -> Result<(Self, T), E>
+    pub(crate) fn start<F, T>(runtime: Option<Handle>, open: F) -> Result<StartingThread<T>, Error>
     where
-        F: AsyncFnOnce(Handle) -> Result<(T, HubResources), E> + Send + 'static,
+        F: AsyncFnOnce(Handle) -> Result<(T, HubResources), Error> + Send + 'static,
         T: Send + 'static,
-        E: From<std::io::Error> + Send + 'static,
     {
         let (stop, stopped) = oneshot::channel::<()>();
-        let (sender, receiver) = mpsc::channel();
+        let (sender, opened) = oneshot::channel();
         let (closing, closed) = mpsc::channel::<()>();
         let is_external = runtime.is_some();
         let main = move || {
@@ -59,7 +112,7 @@ impl HubThread {
             let runtime = match runtime {
                 Ok(runtime) => runtime,
                 Err(error) => {
-                    let _ = sender.send(Err(error.into()));
+                    let _ = sender.send(Err(Error::invalid(error)));
                     return;
                 }
             };
@@ -67,7 +120,7 @@ impl HubThread {
             runtime.block_on(async {
                 match open(handle.clone()).await {
                     Ok((value, resources)) => {
-                        let _ = sender.send(Ok((handle, value, resources.persistent)));
+                        let _ = sender.send(Ok((value, handle, resources.persistent)));
                         let _ = stopped.await;
                         resources.close(SHUTDOWN_TIMEOUT).await;
                         drop(closing);
@@ -79,13 +132,9 @@ impl HubThread {
             });
         };
         let name = if is_external { "stayput-close" } else { "stayput" };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(main)?;
-        let ended = || std::io::Error::other("the thread of the hub ended while it was starting");
-        let (handle, value, persistent) = receiver.recv().map_err(|_| ended())??;
-        let (stop, thread, process) = (Some(stop), Some(thread), std::process::id());
-        // The work on an external runtime may need the very thread that drops the hub.
-        let closed = (persistent && !is_external).then(|| Mutex::new(closed));
-        Ok((Self { handle, stop, thread, closed, process }, value))
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(main);
+        let thread = thread.map_err(Error::invalid)?;
+        Ok(StartingThread { stop, thread, closed, opened, is_external })
     }
 
     /// Whether the current process is the one that started the thread.

@@ -10,11 +10,15 @@ use std::{
 };
 
 use stayput_core::{
-    ActiveSession, EndReason, OpenOptions, SessionId, SessionOpenError, StoreError,
+    ActiveSession, Agent, EndReason, Key, OpenOptions, Record, SessionId, SessionOpenError,
+    StoreError,
 };
 use tokio::sync::OnceCell;
 
-use super::list_cache::ListCache;
+use super::{
+    id_keeper::{KeptLink, SessionIdKeeper},
+    list_cache::ListCache,
+};
 use crate::{
     Error, Handlers,
     hub::{HubInner, KnownGenerations, end_session as end_at_gateway, session_key},
@@ -24,8 +28,9 @@ use crate::{
 /// runs out.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval at which a session that another process holds is tried again.
-const TAKEOVER_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Intervals at which a session that another process holds is tried again: the first one, and the longest. They double.
+const TAKEOVER_POLL_INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(250));
 
 /// Guard of a named session or of a run. It opens the session at the first call.
 pub(crate) struct SessionGuard {
@@ -36,6 +41,8 @@ pub(crate) struct SessionGuard {
     pub(crate) lists: ListCache,
     /// Handlers of this session. `None` uses those of the hub.
     handlers: RwLock<Option<Arc<Handlers>>>,
+    /// Keeper of the ids of its sessions on HTTP servers. `None` keeps them only in the record.
+    id_keeper: RwLock<Option<Arc<dyn SessionIdKeeper>>>,
     /// Options to open the session. `None` if it was open before the guard was created.
     open_options: Option<OpenOptions>,
     /// Set when the first call begins to open the session, also if that call is cancelled.
@@ -56,6 +63,7 @@ impl SessionGuard {
             generations: Arc::default(),
             lists: ListCache::default(),
             handlers: RwLock::default(),
+            id_keeper: RwLock::default(),
             ends_on_drop: AtomicBool::new(!is_open),
             open_started: AtomicBool::new(is_open),
             open_options,
@@ -101,6 +109,14 @@ impl SessionGuard {
         *self.handlers.write().unwrap_or_else(PoisonError::into_inner) = Some(merged);
     }
 
+    pub(crate) fn id_keeper(&self) -> Option<Arc<dyn SessionIdKeeper>> {
+        self.id_keeper.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_id_keeper(&self, keeper: Arc<dyn SessionIdKeeper>) {
+        *self.id_keeper.write().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+    }
+
     /// Returns the session, in use. An expired one is revived, and its loss is reported by the next call.
     pub(crate) async fn acquire(&self) -> Result<ActiveSession, Error> {
         let hub = &self.hub;
@@ -117,12 +133,13 @@ impl SessionGuard {
             .await?;
         if let Err(ended) = self.check_run() {
             // The run ended while the session was being opened, so nothing else ends this session.
-            let _ = end_session(hub.clone(), self.id).await;
+            let _ = end_session(hub.clone(), self.id, None).await;
             return Err(ended);
         }
         match hub.sessions.find_by_id(&hub.owner, self.id).await {
             Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::LeaseLost) => {
-                retry_while_held(hub, || hub.sessions.find_by_id(&hub.owner, self.id))
+                let which = HeldSession::Id(self.id);
+                retry_while_held(hub, which, || hub.sessions.find_by_id(&hub.owner, self.id))
                     .await
                     .map_err(Error::from)
             }
@@ -148,9 +165,15 @@ impl SessionGuard {
 
     /// Ends the session and closes its links, and waits for both. It continues if this future is dropped.
     pub(crate) async fn end(&self) -> Result<(), Error> {
+        self.end_by(end_session(self.hub.clone(), self.id, self.id_keeper())).await
+    }
+
+    async fn end_by(
+        &self,
+        task: impl Future<Output = Result<(), Error>> + Send + 'static,
+    ) -> Result<(), Error> {
         self.hub.check_process()?;
         self.ends_on_drop.store(false, Ordering::Relaxed);
-        let task = end_session(self.hub.clone(), self.id);
         // The task is cancelled if the runtime was shut down, and all links with it.
         self.hub.thread.handle().spawn(task).await.unwrap_or(Err(Error::HubClosed))
     }
@@ -173,27 +196,44 @@ impl SessionGuard {
         let ends = self.ends_on_drop.swap(false, Ordering::Relaxed);
         if ends && was_opened && self.hub.thread.is_own_process() {
             // If this fails, the session expires by itself.
-            let task = end_session(self.hub.clone(), self.id);
-            self.hub.thread.handle().spawn(task);
+            let runtime = self.hub.thread.handle();
+            if self.id_keeper().is_some() {
+                runtime.spawn(leave_session(self.hub.clone(), self.id));
+            } else {
+                runtime.spawn(end_session(self.hub.clone(), self.id, None));
+            }
         }
     }
 
     /// Ends the run, and its session if any call began to open it.
     pub(crate) async fn finish(&self) -> Result<(), Error> {
         self.run_ended.store(true, Ordering::SeqCst);
-        if self.open_started.load(Ordering::SeqCst) { self.end().await } else { Ok(()) }
+        match (self.open_started.load(Ordering::SeqCst), self.id_keeper()) {
+            (false, _) => Ok(()),
+            (true, None) => self.end().await,
+            (true, Some(_)) => self.end_by(leave_session(self.hub.clone(), self.id)).await,
+        }
     }
 }
 
 /// Ends a session, also one that other guards still have. It leaves no tombstone: a session of its name starts fresh,
 /// because its owner knows that it was ended. Expiry leaves one, so that the next session of the name reports the loss.
-async fn end_session(hub: Arc<HubInner>, id: SessionId) -> Result<(), Error> {
-    let found = match hub.sessions.find_by_id(&hub.owner, id).await {
+/// The keeper forgets its session ids.
+async fn end_session(
+    hub: Arc<HubInner>,
+    id: SessionId,
+    keeper: Option<Arc<dyn SessionIdKeeper>>,
+) -> Result<(), Error> {
+    let finding = || hub.sessions.find_by_id(&hub.owner, id);
+    let found = match retry_while_held(&hub, HeldSession::Id(id), finding).await {
         Ok(found) => Some(found.session().clone()),
         Err(SessionOpenError::Ended(_) | SessionOpenError::Unknown) => None,
         Err(error) => return Err(error.into()),
     };
     if let Some(session) = &found {
+        if let Some(keeper) = keeper {
+            clear_ids(&hub, &session.record(), &*keeper).await;
+        }
         let key = hub.gateway.as_ref().and_then(|_| session_key(&session.record()));
         // A gateway deletes the sessions on its servers itself.
         if hub.gateway.is_none() {
@@ -211,11 +251,56 @@ async fn end_session(hub: Arc<HubInner>, id: SessionId) -> Result<(), Error> {
     Ok(())
 }
 
+/// Ends a session whose ids are kept: its sessions on HTTP servers go on without it.
+async fn leave_session(hub: Arc<HubInner>, id: SessionId) -> Result<(), Error> {
+    let session = match hub.sessions.find_by_id(&hub.owner, id).await {
+        Ok(found) => found.session().clone(),
+        Err(SessionOpenError::Ended(_) | SessionOpenError::Unknown) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    hub.links.release(id).await;
+    hub.sessions.end_and_remove(&session).await?;
+    // The links are released, so that only the folders are left.
+    let _ = hub.links.end(id).await;
+    hub.send_ended(&session.record());
+    Ok(())
+}
+
+async fn clear_ids(hub: &HubInner, record: &Record, keeper: &dyn SessionIdKeeper) {
+    for server in record.attachments.keys().filter_map(|name| hub.servers.find_global(name)) {
+        if let Err(reason) = keeper.clear(&KeptLink::new(&server, record)).await {
+            tracing::warn!(server = server.name(), reason, "the kept session id was not removed");
+        }
+    }
+}
+
+/// Session that another process may hold.
+#[derive(Clone, Copy)]
+pub(crate) enum HeldSession<'a> {
+    Id(SessionId),
+    Key(&'a Agent, &'a Key),
+}
+
+impl HeldSession<'_> {
+    /// Whether it has used a server that runs as a child process. If the store fails, the answer is no.
+    async fn has_process(self, hub: &HubInner) -> bool {
+        let record = match self {
+            Self::Id(id) => hub.sessions.load_record(id).await,
+            Self::Key(agent, key) => hub.sessions.load_record_by_key(&hub.owner, agent, key).await,
+        };
+        let record = record.ok().flatten();
+        let names = record.iter().flat_map(|record| record.attachments.keys());
+        let mut servers = names.filter_map(|name| hub.servers.find_global(name));
+        servers.any(|server| server.is_process())
+    }
+}
+
 /// Repeats `attempt` while another process holds the session, for the time that the hub was built with, else for the
-/// lease and [`TAKEOVER_TIMEOUT`]. Also repeats it
-/// after this process lost its lease because it was suspended: the next renewal gets a new lease.
+/// lease and [`TAKEOVER_TIMEOUT`]; a session with a child process is then not waited for, because its state stays where
+/// it is. Also repeats it after this process lost its lease because it was suspended: the next renewal gets a new lease.
 pub(crate) async fn retry_while_held<T, A>(
     hub: &HubInner,
+    which: HeldSession<'_>,
     attempt: impl Fn() -> A,
 ) -> Result<T, SessionOpenError>
 where
@@ -223,17 +308,29 @@ where
 {
     let usual = || hub.sessions.settings().lease.saturating_add(TAKEOVER_TIMEOUT);
     let limit = hub.takeover_timeout.unwrap_or_else(usual);
-    let mut waited = Duration::ZERO;
+    let (mut waited, (mut pause, longest)) = (Duration::ZERO, TAKEOVER_POLL_INTERVALS);
+    let mut is_movable = hub.takeover_timeout.is_some();
     loop {
-        match attempt().await {
-            Err(SessionOpenError::HeldElsewhere { .. } | SessionOpenError::LeaseLost)
-                if waited < limit =>
-            {
-                tokio::time::sleep(TAKEOVER_POLL_INTERVAL).await;
-                waited += TAKEOVER_POLL_INTERVAL;
+        let error = match attempt().await {
+            Err(error @ (SessionOpenError::HeldElsewhere { .. } | SessionOpenError::LeaseLost)) => {
+                error
             }
             result => return result,
+        };
+        let is_foreign = matches!(&error, SessionOpenError::HeldElsewhere { holder } if holder.id != hub.sessions.holder().id);
+        if is_foreign && !is_movable {
+            // Checked once: it needs the store.
+            is_movable = !which.has_process(hub).await;
+            if !is_movable {
+                return Err(error);
+            }
         }
+        if waited >= limit || hub.check_open().is_err() {
+            return Err(error);
+        }
+        tokio::time::sleep(pause).await;
+        waited += pause;
+        pause = longest.min(pause * 2);
     }
 }
 

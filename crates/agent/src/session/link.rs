@@ -7,10 +7,15 @@ use std::{
 
 use stayput_core::{ActiveSession, Generation};
 use stayput_engine::NextState;
-use stayput_upstream::{CallError, Delivery, LinkOpenError, LinkOwner, LossReason, PooledLink};
+use stayput_upstream::{
+    AttachmentSink, CallError, Delivery, LinkOpenError, LinkOwner, LossReason, PooledLink,
+};
 use stayput_wire::Era;
 
-use super::scope::TaskScope;
+use super::{
+    id_keeper::{KeeperSink, KeptLink},
+    scope::TaskScope,
+};
 use crate::{
     Error, Event, Hub, StateLost,
     events::name_of,
@@ -104,7 +109,11 @@ impl SessionLink {
         loop {
             let client = self.scope.guard.handlers().client_info();
             let session = (self.session.session(), &place);
-            let error = match self.hub.engine.open_link(session, &self.entry.server, client).await {
+            let opening =
+                self.hub
+                    .engine
+                    .open_link_with(session, &self.entry.server, client, |it| self.keeping_ids(it));
+            let error = match opening.await {
                 Ok(link) => {
                     self.announce(&link);
                     return Ok(link);
@@ -121,6 +130,32 @@ impl SessionLink {
                     return Err(Error::ServerFailed { server, source: error });
                 }
             }
+        }
+    }
+
+    /// Returns the sink of a link, with the keeper of session ids around it if there is one.
+    fn keeping_ids(&self, record: Arc<dyn AttachmentSink>) -> Arc<dyn AttachmentSink> {
+        match self.scope.guard.id_keeper() {
+            Some(keeper) => Arc::new(KeeperSink { keeper, link: self.kept_link(), record }),
+            None => record,
+        }
+    }
+
+    fn kept_link(&self) -> KeptLink {
+        KeptLink::new(&self.entry.server, &self.session.record())
+    }
+
+    /// Removes the kept session id of a session that the server does not know any more.
+    async fn clear_kept_id(&self, reason: LossReason) {
+        let keeper = self.scope.guard.id_keeper().filter(|_| reason == LossReason::SessionUnknown);
+        if let Some(keeper) = keeper
+            && let Err(reason) = keeper.clear(&self.kept_link()).await
+        {
+            tracing::warn!(
+                server = &*self.entry.name,
+                reason,
+                "the kept session id was not removed"
+            );
         }
     }
 
@@ -186,6 +221,25 @@ impl SessionLink {
         lost
     }
 
+    /// Sends the event of a tool call, if there is a subscriber.
+    pub(crate) fn send_called(
+        &self,
+        tool: Option<&str>,
+        duration: Duration,
+        error: Option<&Error>,
+    ) {
+        if let Some(tool) = tool.filter(|_| self.hub.events.receiver_count() > 0) {
+            self.hub.send_event(Event::Called {
+                session: self.session.id(),
+                name: name_of(&self.session.record()),
+                server: self.local_name.clone(),
+                tool: tool.to_owned(),
+                duration,
+                error: error.map(Error::kind),
+            });
+        }
+    }
+
     fn send_lost(&self, lost: &StateLost) {
         self.hub.send_event(Event::Lost {
             session: self.session.id(),
@@ -236,6 +290,7 @@ impl SessionLink {
                 let (name, branch) = (&self.entry.name, self.branch_on(link));
                 let next = self.hub.engine.state_after_loss(self.session.session(), name, link);
                 self.scope.generations.record(name, branch, next.generation);
+                self.clear_kept_id(loss.reason()).await;
                 let (link, delivery) = (Some(Arc::new(loss.clone())), error.delivery());
                 let loss = Loss { whole_session: false, link, delivery, next };
                 Error::StateLost(self.report(loss, branch).await)

@@ -2,8 +2,10 @@
 
 mod access;
 mod guard;
+mod id_keeper;
 mod link;
 mod list_cache;
+mod listen;
 mod open;
 mod run;
 mod run_stream;
@@ -19,11 +21,14 @@ use stayput_upstream::{LinkOwner, LinkState, LossReason};
 use crate::{Error, Handlers, Headers, Hub};
 
 pub(crate) use guard::SessionGuard;
+pub use id_keeper::{KeptLink, SessionIdKeeper};
 pub(crate) use link::SessionLink;
 pub use list_cache::ListKind;
 pub(crate) use list_cache::{ListVersion, Pages};
+pub use listen::{Notifications, ServerNotification};
 pub(crate) use run::RunRoot;
 pub use run_stream::RunStream;
+pub use scope::scoped;
 pub(crate) use scope::{TaskContext, TaskScope, current_of_hub};
 pub(crate) use sub_agent::{Access, sub_agent_scope};
 pub use sub_agent::{SubAgent, SubAgentFuture};
@@ -129,6 +134,14 @@ impl Session {
     #[must_use]
     pub fn with_handlers(self, handlers: Handlers) -> Self {
         self.guard.set_handlers(handlers);
+        self
+    }
+
+    /// Keeps the ids of this session's sessions on HTTP servers with `keeper`, too. It applies to this value and its clones,
+    /// and to links that are opened from now on. [`Session::end`] clears them.
+    #[must_use]
+    pub fn with_id_keeper(self, keeper: Arc<dyn SessionIdKeeper>) -> Self {
+        self.guard.set_id_keeper(keeper);
         self
     }
 

@@ -8,7 +8,7 @@ use stayput_core::{
 
 use super::{
     Session, SessionInfo,
-    guard::{SessionGuard, retry_while_held},
+    guard::{HeldSession, SessionGuard, retry_while_held},
 };
 use crate::{
     DefaultSessionOptions, Error, Hub,
@@ -29,14 +29,15 @@ impl Hub {
     /// # Errors
     /// If it cannot be opened.
     pub async fn session(&self, name: &str) -> Result<Session, Error> {
-        let options =
-            OpenOptions::with_key(self.inner.owner.clone(), self.agent.clone(), Key::named(name)?);
-        self.open(&options).await
+        let key = Key::named(name)?;
+        let (owner, agent) = (self.inner.owner.clone(), self.agent.clone());
+        self.open(&key, &OpenOptions::with_key(owner, agent, key.clone())).await
     }
 
-    async fn open(&self, options: &OpenOptions) -> Result<Session, Error> {
+    async fn open(&self, key: &Key, options: &OpenOptions) -> Result<Session, Error> {
         self.inner.check_open()?;
-        let opening = retry_while_held(&self.inner, || self.inner.sessions.open(options));
+        let which = HeldSession::Key(&self.agent, key);
+        let opening = retry_while_held(&self.inner, which, || self.inner.sessions.open(options));
         let OpenedSession { session, .. } = self.inner.thread.in_runtime(opening).await?;
         Ok(self.open_session(session.id()))
     }
@@ -52,8 +53,10 @@ impl Hub {
     async fn find_by_key(&self, agent: &Agent, key: &Key) -> Result<Session, Error> {
         self.inner.check_open()?;
         let sessions = &self.inner.sessions;
-        let finding =
-            retry_while_held(&self.inner, || sessions.find_by_key(&self.inner.owner, agent, key));
+        let which = HeldSession::Key(agent, key);
+        let finding = retry_while_held(&self.inner, which, || {
+            sessions.find_by_key(&self.inner.owner, agent, key)
+        });
         match self.inner.thread.in_runtime(finding).await {
             Ok(session) => Ok(self.open_session(session.id())),
             Err(SessionOpenError::Ended(_)) => Err(Error::UnknownSession),
@@ -136,8 +139,9 @@ impl Hub {
         }
         let id = SessionId::generate(self.inner.now());
         let key = Key::named(&format!("{}{id}", options.prefix))?;
-        let open_options = OpenOptions::with_key(self.inner.owner.clone(), self.agent.clone(), key);
-        let guard = self.open(&open_options.expiry(options.expiry())).await?.guard;
+        let (owner, agent) = (self.inner.owner.clone(), self.agent.clone());
+        let open_options = OpenOptions::with_key(owner, agent, key.clone());
+        let guard = self.open(&key, &open_options.expiry(options.expiry())).await?.guard;
         let created = DefaultSession { id: guard.id, generations: guard.generations.clone() };
         let (used, surplus) = {
             let mut all = self.default_sessions();

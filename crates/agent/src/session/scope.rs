@@ -5,13 +5,37 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use stayput_core::scope::{self, Scope};
+use stayput_core::scope::{self, InSession as _, Scope};
 
 use super::{access::AccessRules, guard::SessionGuard};
 use crate::{Error, Hub, hub::KnownGenerations};
 
 /// Rules outside any sub-agent, shared so that a call allocates nothing for them.
 static NO_RULES: LazyLock<Arc<AccessRules>> = LazyLock::new(Arc::default);
+
+/// Returns a future that belongs to the session of the current task wherever it runs, as [`spawn`](crate::spawn) does:
+/// for a `JoinSet`, or for the tasks of another executor.
+///
+/// ```
+/// # async fn example(hub: &stayput::Hub) {
+/// let mut set = tokio::task::JoinSet::new();
+/// hub.run(async {
+///     let hub = hub.clone();
+///     set.spawn(stayput::scoped(async move { hub.call("browser", "browser_snapshot", ()).await }));
+///     set.join_all().await;
+/// })
+/// .await;
+/// # }
+/// ```
+pub fn scoped<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let scope = scope::current();
+    async move {
+        match scope {
+            Some(scope) => future.in_session(scope).await,
+            None => future.await,
+        }
+    }
+}
 
 /// Session of a task, with the rules for its calls.
 pub(crate) struct TaskScope {

@@ -120,6 +120,21 @@ fn unreadable() -> Error {
 }
 
 impl Session {
+    /// Returns a ticket, while the session goes on here: both processes then use the same sessions on HTTP servers. Take
+    /// it again after a call to a server that was not used before.
+    ///
+    /// # Errors
+    /// If the session was ended.
+    pub async fn ticket(&self) -> Result<Ticket, Error> {
+        let hub = self.hub().inner.clone();
+        let taking = async {
+            let session = self.guard.acquire().await?;
+            let body = TicketBody::new(&session.record(), hub.engine.seal())?;
+            Ok(Ticket(serde_json::to_string(&body).map_err(Error::invalid)?))
+        };
+        hub.thread.in_runtime(taking).await
+    }
+
     /// Releases the session, so that another process can continue it. In this process it is ended.
     ///
     /// # Errors

@@ -12,11 +12,11 @@ use stayput::{
 async fn nested_run_joins_and_only_the_root_ends_it() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
-    let run = ffi::begin_run(&hub);
+    let run = ffi::begin_run(&hub, None);
     assert!(run.is_root());
     let scope = run.scope();
     assert_eq!(count(&hub).in_session(scope.clone()).await, 1);
-    let inner = within(scope.clone(), || ffi::begin_run(&hub));
+    let inner = within(scope.clone(), || ffi::begin_run(&hub, None));
     assert!(!inner.is_root());
     assert_eq!(count(&hub).in_session(inner.scope()).await, 2);
     inner.finish().await.unwrap();
@@ -34,7 +34,7 @@ async fn nested_run_joins_and_only_the_root_ends_it() {
 async fn dropped_run_ends() {
     let marker = ProcessMarker::new();
     let hub = hub(&marker);
-    let run = ffi::begin_run(&hub);
+    let run = ffi::begin_run(&hub, None);
     assert_eq!(count(&hub).in_session(run.scope()).await, 1);
     drop(run);
     marker.wait_until_gone().await;

@@ -54,6 +54,7 @@ async fn loss_is_reported_to_all_concurrent_calls_and_sends_one_event() {
                 lost += 1;
             }
             Event::Linked { .. } => linked += 1,
+            Event::Called { .. } => {}
             Event::Ended { session: id, name } => {
                 assert_eq!((id, name.as_deref()), (session.id(), Some("a")));
                 break;

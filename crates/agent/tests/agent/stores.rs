@@ -35,15 +35,17 @@ impl Fixture {
         Self { marker: ProcessMarker::new(), server, folder, store }
     }
 
-    fn hub(&self) -> Hub {
-        let builder = Hub::builder().server("counter", self.marker.server());
-        hub_in(builder, self.folder.path(), &self.store, self.server.url())
+    async fn hub(&self) -> Hub {
+        // Longer than the lease: a killed process cannot give up its child processes.
+        let builder = Hub::builder().takeover_timeout(LEASE * 3);
+        let builder = builder.server("counter", self.marker.server());
+        hub_in(builder, self.folder.path(), &self.store, self.server.url()).await
     }
 }
 
-fn hub_in(builder: Builder, folder: &Path, store: &str, url: &str) -> Hub {
+async fn hub_in(builder: Builder, folder: &Path, store: &str, url: &str) -> Hub {
     let builder = builder.server("remote", Http::new(url)).store(store);
-    builder.lease(LEASE).folders(folder.join("folders")).build().unwrap()
+    builder.lease(LEASE).folders(folder.join("folders")).open().await.unwrap()
 }
 
 async fn count_on(session: &Session, server: &str) -> Result<u64, Error> {
@@ -55,7 +57,7 @@ async fn count_on(session: &Session, server: &str) -> Result<u64, Error> {
 /// and without a handshake, on a child process with a loss. Unnamed sessions end.
 async fn check_continuation(store: Option<String>) {
     let fixture = Fixture::new(store).await;
-    let hub = fixture.hub();
+    let hub = fixture.hub().await;
     let session = hub.session("chat").await.unwrap();
     assert_eq!(count_on(&session, "remote").await.unwrap(), 1);
     // The first link, which learns the protocol version, is already deleted.
@@ -77,7 +79,7 @@ async fn check_continuation(store: Option<String>) {
         "the run and the unnamed session"
     );
 
-    let hub = fixture.hub();
+    let hub = fixture.hub().await;
     let session = hub.session("chat").await.unwrap();
     assert_eq!(session.id(), id);
     assert_eq!(count_on(&session, "remote").await.unwrap(), 2);
@@ -117,7 +119,7 @@ mod redis {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_waits_for_a_session_that_another_hub_holds() {
     let fixture = Fixture::new(None).await;
-    let (one, two) = (fixture.hub(), fixture.hub());
+    let (one, two) = (fixture.hub().await, fixture.hub().await);
     let session = one.session("chat").await.unwrap();
     assert_eq!(count_on(&session, "remote").await.unwrap(), 1);
     let taking = tokio::spawn(async move {
@@ -138,7 +140,7 @@ async fn open_waits_for_a_session_that_another_hub_holds() {
 #[tokio::test]
 async fn run_survives_a_dropped_first_call() {
     let fixture = Fixture::new(None).await;
-    let hub = fixture.hub();
+    let hub = fixture.hub().await;
     hub.run(async {
         for _ in 0..20 {
             let first = hub.call("counter", "count", json!({}));
@@ -163,7 +165,7 @@ async fn holder_process() {
     let folder = std::path::PathBuf::from(std::env::var_os("HOLDER_FOLDER").unwrap());
     let marker = ProcessMarker::with_value(&std::env::var("HOLDER_MARKER").unwrap());
     let builder = Hub::builder().server("counter", marker.server());
-    let hub = hub_in(builder, &folder, &std::env::var("HOLDER_STORE").unwrap(), &url);
+    let hub = hub_in(builder, &folder, &std::env::var("HOLDER_STORE").unwrap(), &url).await;
     let session = hub.session("chat").await.unwrap();
     // Each input line has a server and a number of concurrent calls.
     for line in std::io::stdin().lines() {
@@ -239,7 +241,7 @@ async fn lease_of_a_killed_process_expires() {
     assert_eq!(other.read_result(), "1");
     other.signal("-KILL");
     let greeted = fixture.server.counted("initialize").await;
-    let hub = fixture.hub();
+    let hub = fixture.hub().await;
     let session = hub.session("chat").await.unwrap();
     assert_eq!(count_on(&session, "remote").await.unwrap(), 2);
     assert_eq!(
@@ -259,7 +261,7 @@ async fn process_without_lease_sends_nothing() {
     other.request_call();
     assert_eq!(other.read_result(), "1");
     other.signal("-STOP");
-    let hub = fixture.hub();
+    let hub = fixture.hub().await;
     let session = hub.session("chat").await.unwrap();
     assert_eq!(count_on(&session, "remote").await.unwrap(), 2);
     other.request_call();
@@ -282,7 +284,7 @@ async fn session_that_comes_back_after_a_takeover_reports_the_loss() {
     other.request_calls("counter", 1);
     assert_eq!(other.read_result(), "1");
     other.signal("-STOP");
-    let hub = fixture.hub();
+    let hub = fixture.hub().await;
     let session = hub.session("chat").await.unwrap();
     assert_eq!(describe(&count_on(&session, "counter").await.unwrap_err()), "lost 1");
     for number in 1..=3 {
@@ -303,43 +305,115 @@ async fn session_that_comes_back_after_a_takeover_reports_the_loss() {
 #[tokio::test]
 async fn hub_that_is_dropped_in_a_runtime_releases_its_sessions() {
     let fixture = Fixture::new(None).await;
-    let hub = |lease| {
+    let hub = async |lease| {
         let builder = Hub::builder().server("remote", Http::new(fixture.server.url()));
         let folders = fixture.folder.path().join("folders");
-        builder.store(&fixture.store).lease(lease).folders(folders).build().unwrap()
+        let builder = builder.store(&fixture.store).lease(lease).release_after(Duration::MAX);
+        builder.folders(folders).open().await.unwrap()
     };
     // The sessions of a hub that releases nothing would be held for longer than the test may take.
-    let first = hub(TEST_TIMEOUT * 10);
+    let first = hub(TEST_TIMEOUT * 10).await;
     let session = first.session("chat").await.unwrap();
     assert_eq!(count_on(&session, "remote").await.unwrap(), 1);
     drop((session, first));
-    let second = hub(LEASE);
+    let second = hub(LEASE).await;
     let opening = tokio::time::timeout(TEST_TIMEOUT, second.session("chat")).await;
     assert_eq!(count_on(&opening.unwrap().unwrap(), "remote").await.unwrap(), 2);
 }
 
-/// A process that must not wait says at once what to do.
+/// The state of a child process stays where it is, so that there is nothing to wait for.
 #[tokio::test]
-async fn session_of_another_process_is_an_error_after_the_timeout() {
+async fn session_with_a_process_of_another_hub_is_an_error_at_once() {
     let fixture = Fixture::new(None).await;
-    let first = fixture.hub();
+    let first = fixture.hub().await;
     let session = first.session("chat").await.unwrap();
     assert_eq!(count_on(&session, "counter").await.unwrap(), 1);
-    let builder = Hub::builder().takeover_timeout(Duration::ZERO);
+    let builder = Hub::builder().server("counter", fixture.marker.server());
     let folder = fixture.folder.path();
-    let second = hub_in(builder, folder, &fixture.store, fixture.server.url());
+    let second = hub_in(builder, folder, &fixture.store, fixture.server.url()).await;
+    let start = std::time::Instant::now();
+    for _ in 0..20 {
+        let held = second.session("chat").await.unwrap_err();
+        assert!(matches!(held, Error::SessionHeldElsewhere), "{held}");
+        assert!(held.to_string().contains("gateway"), "{held}");
+    }
+    assert!(start.elapsed() < LEASE, "each of twenty waited");
+    assert_eq!(count_on(&session, "counter").await.unwrap(), 2, "it was not given up");
+}
+
+/// Two processes share a session on an HTTP server: the idle one gives it up, and the next call claims it.
+#[tokio::test]
+async fn idle_session_on_an_http_server_moves_to_its_next_caller() {
+    let fixture = Fixture::new(None).await;
+    let hub = async || {
+        let builder = Hub::builder().release_after(Duration::from_millis(50));
+        hub_in(builder, fixture.folder.path(), &fixture.store, fixture.server.url()).await
+    };
+    let hubs = [hub().await, hub().await, hub().await];
+    let first = hubs[0].session("chat").await.unwrap();
+    assert_eq!(count_on(&first, "remote").await.unwrap(), 1);
+    let greeted = fixture.server.counted("initialize").await;
+    let mut expected = 1;
+    for turn in 0..12 {
+        let session = hubs[turn % 3].session("chat").await.unwrap();
+        assert_eq!(session.id(), first.id());
+        expected += 1;
+        assert_eq!(count_on(&session, "remote").await.unwrap(), expected);
+    }
+    // A handle that its hub gave up claims the session again.
+    assert_eq!(count_on(&first, "remote").await.unwrap(), expected + 1);
+    assert_eq!(
+        fixture.server.counted("initialize").await,
+        greeted,
+        "there was no second handshake"
+    );
+    first.end().await.unwrap();
+    assert!(matches!(hubs[1].find("chat").await, Err(Error::UnknownSession)));
+}
+
+/// Forty concurrent callers in three hubs use one session one hub after the other, and lose nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_in_several_hubs_share_a_session_while_it_moves() {
+    let fixture = Fixture::new(None).await;
+    let hub = async || {
+        let builder = Hub::builder().release_after(Duration::from_millis(20));
+        hub_in(builder, fixture.folder.path(), &fixture.store, fixture.server.url()).await
+    };
+    let hubs = [hub().await, hub().await, hub().await];
+    let calls = (0..CALLS).map(|turn| {
+        let hub = hubs[turn % 3].clone();
+        async move { count_on(&hub.session("chat").await?, "remote").await }
+    });
+    let mut counted: Vec<u64> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
+    counted.sort_unstable();
+    assert_eq!(counted, (1..=CALLS as u64).collect::<Vec<_>>());
+}
+
+/// `Duration::MAX` keeps sessions, and the waiting time can be set.
+#[tokio::test]
+async fn session_that_is_never_given_up_is_an_error_after_the_timeout() {
+    let fixture = Fixture::new(None).await;
+    let (folder, url) = (fixture.folder.path(), fixture.server.url());
+    let first =
+        hub_in(Hub::builder().release_after(Duration::MAX), folder, &fixture.store, url).await;
+    let session = first.session("chat").await.unwrap();
+    assert_eq!(count_on(&session, "remote").await.unwrap(), 1);
+    let builder = Hub::builder().takeover_timeout(Duration::from_millis(1_500));
+    let second = hub_in(builder, folder, &fixture.store, url).await;
     let held = second.session("chat").await.unwrap_err();
     assert!(matches!(held, Error::SessionHeldElsewhere), "{held}");
-    assert!(held.to_string().contains("gateway"), "{held}");
 }
 
 /// The check comes before the store is created.
-#[test]
-fn store_without_folders_is_refused() {
+#[tokio::test]
+async fn store_without_folders_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.db");
-    let error = Hub::builder().store(&format!("sqlite:{}", file.display())).build().unwrap_err();
+    let builder = || Hub::builder().store(&format!("sqlite:{}", file.display()));
+    let error = builder().open().await.unwrap_err();
     assert!(error.to_string().contains("folders"), "{error}");
+    let error = builder().folders(folder.path()).build().unwrap_err();
+    assert!(error.to_string().contains("open().await"), "{error}");
     assert!(!file.exists());
 }
 
@@ -352,7 +426,7 @@ async fn session_goes_on_after_the_store_forgot_it() {
         String::from_utf8(output.stdout).unwrap().trim().parse::<u64>().unwrap()
     };
     let fixture = Fixture::new(Some(redis.url())).await;
-    let hub = fixture.hub();
+    let hub = fixture.hub().await;
     let session = hub.session("chat").await.unwrap();
     let mut counted = 1;
     let count_both = async |expected: u64| {
@@ -376,7 +450,7 @@ async fn session_goes_on_after_the_store_forgot_it() {
     assert_eq!(fixture.marker.processes_of("stayput-testserver"), 1);
     let id = session.id();
     hub.close(TEST_TIMEOUT).await;
-    let hub = fixture.hub();
+    let hub = fixture.hub().await;
     let session = hub.session("chat").await.unwrap();
     assert_eq!(session.id(), id);
     assert_eq!(count_on(&session, "remote").await.unwrap(), counted + 1);

@@ -190,6 +190,19 @@ impl Sessions {
         Ok(session)
     }
 
+    /// Reads the record of the live session with this key, whoever holds it.
+    ///
+    /// # Errors
+    /// An error of the store.
+    pub async fn load_record_by_key(
+        &self,
+        owner: &Owner,
+        agent: &Agent,
+        key: &Key,
+    ) -> Result<Option<Record>, SessionOpenError> {
+        Ok(self.store.find_by_key(owner, agent, key).await?)
+    }
+
     /// Finds a session of `owner` by its id.
     ///
     /// # Errors
@@ -419,6 +432,9 @@ impl Sessions {
             let lease = self.lease()?;
             if let Some(held) = self.table.by_id(id) {
                 return Ok(held);
+            }
+            if self.releasing.contains(id) {
+                return Err(SessionOpenError::HeldElsewhere { holder: self.holder.clone() });
             }
             let watch = self.table.watch(id);
             let pending = self.backlog.begin_claim(id, Reachability::Existing);

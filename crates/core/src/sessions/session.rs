@@ -273,6 +273,15 @@ impl Session {
         self.users.close();
     }
 
+    /// Releases the session if it is not in use, and returns whether it did.
+    pub(crate) fn release_if_unused(&self) -> bool {
+        let released = self.users.close_if_empty();
+        if released {
+            self.release();
+        }
+        released
+    }
+
     /// Closes the session if it has expired at `now`, and returns the reason. A session in use is
     /// closed only at its maximum age.
     pub(crate) fn close_if_due(&self, now: Timestamp) -> Option<EndReason> {

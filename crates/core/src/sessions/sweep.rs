@@ -154,7 +154,7 @@ impl Sessions {
     }
 
     /// Inserts those of these held sessions again that the store has forgotten.
-    async fn restore_missing(
+    pub(super) async fn restore_missing(
         &self,
         held: impl Iterator<Item = &Arc<Session>>,
     ) -> Result<(), SessionOpenError> {

@@ -61,8 +61,12 @@ pub(crate) struct LossReport<'a> {
 impl LossReport<'_> {
     /// Builds the answer to a call.
     pub(crate) fn answer(&self, RequestRef { id, method }: RequestRef<'_>, era: Era) -> String {
-        let state = state(self.session.as_deref(), self.generation);
         if method == "tools/call" {
+            let session = self.session.as_deref().map_or("null".to_owned(), json::quote);
+            let (generation, ran) = (self.generation, self.delivery.may_have_run());
+            let state = format!(
+                r#"{{"session":{session},"state":"lost","generation":{generation},"may_have_run":{ran}}}"#
+            );
             let text = json::quote(&self.sentence());
             let key = json::quote(meta::STATE);
             return format!(

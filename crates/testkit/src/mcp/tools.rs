@@ -98,6 +98,8 @@ pub(super) async fn call(call: &Call) -> Result<Value, Refusal> {
             let notes = call.scope.state().notes.clone();
             structured(&notes.join("\n"), &json!({ "notes": notes }))
         }
+        // Not in the list.
+        "meta" => text(&call.message.params()["_meta"].to_string()),
         "echo" | "region" => text(call.message.raw_arguments()),
         "fail" => failure("it failed, as it was asked to"),
         "stats" => {

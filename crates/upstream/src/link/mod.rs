@@ -262,6 +262,13 @@ impl Link {
         (self.era() == Era::Legacy || dual) && self.core.transport.keeps_state()
     }
 
+    /// Whether another process can continue behind the server: there is no state, or a session id names it. The state of
+    /// a process, and of an HTTP+SSE stream, ends with the link.
+    #[must_use]
+    pub fn can_move(&self) -> bool {
+        !self.keeps_state() || self.session().is_some()
+    }
+
     /// Whether a modern client opened this link to a server that speaks both eras.
     #[must_use]
     pub fn is_for_modern_clients(&self) -> bool {

@@ -124,6 +124,41 @@ impl Attachment {
         })
     }
 
+    /// Converts it to a text with which another process resumes the link. It is a secret: it contains the session id.
+    #[must_use]
+    pub fn to_secret_text(&self) -> String {
+        let body = StoredAttachment {
+            v: 1,
+            protocol: self.protocol,
+            version: self.version.as_str().to_owned(),
+            identity: self.identity.to_hex(),
+            initialize_result: self.initialize_result.clone(),
+            session: self.session.clone(),
+            process: self.is_process,
+        };
+        // Cannot fail: strings, numbers and flags only.
+        serde_json::to_string(&(self.generation.0, body)).unwrap_or_default()
+    }
+
+    /// Reads a text of [`Attachment::to_secret_text`].
+    ///
+    /// # Errors
+    /// If it is anything else.
+    pub fn from_secret_text(text: &str) -> Result<Self, AttachmentError> {
+        let unreadable = || AttachmentError::Unreadable;
+        let (generation, body): (u64, StoredAttachment) =
+            serde_json::from_str(text).map_err(|_| unreadable())?;
+        Ok(Self {
+            generation: Generation(generation),
+            protocol: body.protocol,
+            version: Version::from(&*body.version),
+            identity: identity(&body.identity).ok_or_else(unreadable)?,
+            initialize_result: body.initialize_result,
+            session: body.session,
+            is_process: body.process,
+        })
+    }
+
     /// Whether its session id was encrypted with an older key.
     #[must_use]
     pub fn is_outdated(kept: &stayput_core::Attachment, key: &SealKey) -> bool {

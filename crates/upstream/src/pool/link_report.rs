@@ -30,6 +30,12 @@ impl LinkReport {
         self.link.as_ref()?.pid()
     }
 
+    /// Whether the link is live, and no other process could continue behind the server, see [`Link::can_move`].
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.can_move())
+    }
+
     /// Same as [`Link::memory`]: it may block.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {

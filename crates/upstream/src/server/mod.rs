@@ -36,7 +36,7 @@ pub use self::{
     identity::Identity,
     initialize_result::InitializeResult,
     provider::{HeaderProvider, HeaderRequest, ProviderError},
-    stdio::{Launch, StderrSink, Stdio},
+    stdio::{Launch, StderrLineSink, StderrSink, Stdio},
     timeouts::{SpareOptions, Timeouts},
 };
 
@@ -467,6 +467,26 @@ impl Server {
                 Redactor::new(recipe.secrets().into_iter().chain(recipe.ambient_secrets(true)))
             }),
             Recipe::Http(_) | Recipe::Sse(_) => self.redactor(),
+        }
+    }
+
+    /// Same server, whose processes pass each line of their stderr to `sink`: printable, cut at
+    /// [`StderrTail::LINE_LIMIT`](stayput_process::StderrTail::LINE_LIMIT), and without the configured secrets. A server behind
+    /// a URL has no process.
+    #[must_use]
+    pub fn with_stderr_lines(&self, sink: StderrLineSink) -> Self {
+        let Recipe::Stdio(recipe) = &*self.0.recipe else { return self.clone() };
+        let mut recipe = recipe.clone();
+        recipe.stderr_lines = Some(sink);
+        let (recipe, options) = (Arc::new(Recipe::Stdio(recipe)), self.0.options);
+        Self(Arc::new(Inner::new(self.name(), recipe, options, self.0.variables.clone())))
+    }
+
+    /// Receiver of the lines of its stderr, see [`Server::with_stderr_lines`].
+    pub(crate) fn stderr_line_sink(&self) -> Option<&StderrLineSink> {
+        match &*self.0.recipe {
+            Recipe::Stdio(recipe) => recipe.stderr_lines.as_ref(),
+            Recipe::Http(_) | Recipe::Sse(_) => None,
         }
     }
 

@@ -41,6 +41,10 @@ pub struct Stdio {
 /// Receiver of the bytes that a child writes to stderr. It must not block.
 pub type StderrSink = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
+/// Receiver of the lines that the processes of a server write to stderr, see
+/// [`Server::with_stderr_lines`](super::Server::with_stderr_lines). It must not block.
+pub type StderrLineSink = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Variables by which Stayput finds its own children again.
 const OWN_VARIABLES: [&str; 2] = ["STAYPUT_LINK", "STAYPUT_WARDEN"];
 
@@ -174,6 +178,7 @@ impl Stdio {
             secrets: self.secrets.clone(),
             ambient: self.ambient.clone(),
             stderr: self.stderr.clone(),
+            stderr_lines: None,
             inherited: OnceLock::new(),
         })
     }
@@ -229,6 +234,7 @@ fn names_a_secret(name: &str) -> bool {
 }
 
 /// Validated [`Stdio`].
+#[derive(Clone)]
 pub(super) struct StdioRecipe {
     command: Template,
     args: Vec<Template>,
@@ -239,6 +245,7 @@ pub(super) struct StdioRecipe {
     /// Not part of the identity, see [`Stdio::ambient`].
     ambient: Arc<[(OsString, OsString)]>,
     pub(super) stderr: Option<StderrSink>,
+    pub(super) stderr_lines: Option<StderrLineSink>,
     /// Read at first use, not at construction (R122), and only once: the values are part of the identity by
     /// which a link is found.
     inherited: OnceLock<Vec<(OsString, OsString)>>,

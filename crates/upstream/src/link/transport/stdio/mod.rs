@@ -37,6 +37,8 @@ pub(crate) struct Stdio {
     /// Reason of the shutdown, set by the first caller. Every path that notices the end reports this reason.
     begin_close: OnceLock<LossReason>,
     tail: StderrTail,
+    /// Last line of stderr, if it has no line break yet and the server has a receiver for lines.
+    open_stderr_line: Mutex<Vec<u8>>,
     child: Arc<Child>,
 }
 

@@ -75,6 +75,7 @@ impl Pump {
             room: Notify::new(),
             begin_close: OnceLock::new(),
             tail: StderrTail::default(),
+            open_stderr_line: Mutex::default(),
             child: child.clone(),
         };
         Ok(Self {
@@ -266,6 +267,7 @@ impl Pump {
                 break;
             }
         }
+        pass_stderr_lines(&self.core, stdio, b"\n");
     }
 }
 
@@ -274,6 +276,27 @@ fn keep_stderr(core: &Core, stdio: &Stdio, bytes: &[u8]) {
     stdio.tail.push(bytes);
     if let Some(sink) = core.server.stderr_sink() {
         sink(bytes);
+    }
+    pass_stderr_lines(core, stdio, bytes);
+}
+
+/// Passes the complete lines on, if the server has a receiver for them. Empty lines are left out.
+fn pass_stderr_lines(core: &Core, stdio: &Stdio, bytes: &[u8]) {
+    let Some(sink) = core.server.stderr_line_sink() else { return };
+    for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let mut open = lock(&stdio.open_stderr_line);
+        let room = StderrTail::LINE_LIMIT.saturating_sub(open.len());
+        open.extend_from_slice(&piece[..piece.len().min(room)]);
+        if !piece.ends_with(b"\n") {
+            continue;
+        }
+        let line = StderrTail::new();
+        line.push(&std::mem::take(&mut *open));
+        drop(open);
+        let text = line.text();
+        if !text.trim_end().is_empty() {
+            sink(&core.server.log_redactor().redact(text.trim_end()));
+        }
     }
 }
 

@@ -1,0 +1,107 @@
+//! Release of idle sessions, so that another process can hold them.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::{SessionOpenError, Sessions, backlog::Reachability};
+use crate::{Session, SessionId, Timestamp};
+
+/// Sessions that this process is about to give up. They cannot be claimed here meanwhile: the claim would be undone by
+/// the release.
+#[derive(Debug, Default)]
+pub(super) struct ReleasingSessions(Mutex<HashSet<SessionId>>);
+
+impl ReleasingSessions {
+    fn ids(&self) -> MutexGuard<'_, HashSet<SessionId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn contains(&self, id: SessionId) -> bool {
+        self.ids().contains(&id)
+    }
+
+    fn begin(&self, id: SessionId) -> ReleaseGuard<'_> {
+        self.ids().insert(id);
+        ReleaseGuard { all: self, id }
+    }
+}
+
+/// Guard of one release. Dropping it, also by cancellation, lets the session be claimed again.
+struct ReleaseGuard<'a> {
+    all: &'a ReleasingSessions,
+    id: SessionId,
+}
+
+impl Drop for ReleaseGuard<'_> {
+    fn drop(&mut self) {
+        self.all.ids().remove(&self.id);
+    }
+}
+
+impl Sessions {
+    /// Releases the held sessions that were unused for `idle` and that `may_move`, so that any process, also this one,
+    /// can claim them at once. They do not end. `close` closes the links of a session; the store is told after that,
+    /// so that two processes never have links at the same time. Returns the number of released sessions.
+    ///
+    /// A caller that opens a session while it is being released gets [`SessionOpenError::HeldElsewhere`] with the holder
+    /// of this process, and tries again.
+    ///
+    /// # Errors
+    /// [`SessionOpenError::LeaseLost`] or an error of the store. Nothing is released while the store cannot be reached,
+    /// because a held session can be used without it.
+    pub async fn release_idle<F: Future<Output = ()>>(
+        &self,
+        idle: Duration,
+        may_move: impl Fn(&Session) -> bool,
+        close: impl Fn(SessionId) -> F,
+    ) -> Result<u64, SessionOpenError> {
+        let now = self.clock.now();
+        let is_due = |session: &Session| {
+            let unused = !session.is_in_use() && session.last_used().after(idle) <= now;
+            unused && !session.is_ending(now) && may_move(session)
+        };
+        let due = self.table.select(|session| is_due(session).then(|| session.last_used()));
+        let times: Vec<_> = due.iter().map(|(session, used)| (session.id(), *used)).collect();
+        if times.is_empty() {
+            return Ok(0);
+        }
+        let touched = self.store.touch(&times, Some(self.lease()?)).await?;
+        if touched < times.len() as u64 && self.settings().restore {
+            self.restore_missing(due.iter().map(|(session, _)| session)).await?;
+        }
+        let mut released = 0;
+        for (session, used) in due {
+            session.mark_written(used);
+            released += u64::from(self.release(&session, now, &close).await?);
+        }
+        Ok(released)
+    }
+
+    /// Releases one session unless it is in use. If this is cancelled or fails, the next sweep claims the session again.
+    async fn release<F: Future<Output = ()>>(
+        &self,
+        session: &Arc<Session>,
+        now: Timestamp,
+        close: &impl Fn(SessionId) -> F,
+    ) -> Result<bool, SessionOpenError> {
+        let (id, lease) = (session.id(), self.lease()?);
+        let _watch = self.table.watch(id);
+        let _releasing = self.releasing.begin(id);
+        if !session.release_if_unused() {
+            return Ok(false);
+        }
+        let pending = self.backlog.begin_claim(id, Reachability::Existing);
+        self.table.remove(session);
+        close(id).await;
+        if let Some(used) = session.unwritten_use(now) {
+            self.store.touch(&[(id, used)], Some(lease)).await?;
+        }
+        self.store.release_claim(id, lease).await?;
+        pending.settle();
+        tracing::debug!(session = %id, "idle session released");
+        Ok(true)
+    }
+}

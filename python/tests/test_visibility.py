@@ -1,0 +1,149 @@
+"""What a program sees of its servers: stderr, events of calls, `_meta`, trace context, log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+from conftest import Kit, count, script, wait_until
+
+import stayput
+
+
+def test_stderr_comes_line_by_line_without_secrets(kit: Kit) -> None:
+    """The callback gets each line while the process runs, and what it wrote before its end."""
+    lines = list[stayput.StderrLine]()
+
+    def note(line: stayput.StderrLine) -> None:
+        lines.append(line)
+        raise ValueError("a callback that fails loses no line")
+
+    async def main() -> None:
+        async with kit.hub(on_stderr=note) as hub, hub.run():
+            await hub.call("counter", "stderr", text="one\ntwo")
+            await hub.call("counter", "stderr", text=f"the token is {kit.marker}")
+            await asyncio.to_thread(wait_until, lambda: len(lines) >= 3, "three lines")
+
+    asyncio.run(main())
+    assert [line.text for line in lines[:2]] == ["one", "two"]
+    assert {line.server for line in lines} == {"counter"}
+    assert lines[2].text.startswith("the token is ") and kit.marker not in lines[2].text
+
+
+def test_meta_of_a_call_reaches_the_server(kit: Kit) -> None:
+    """Also beside members that the hub needs; other options stay."""
+
+    async def main() -> None:
+        async with kit.hub() as hub, hub.run():
+            plain = json.loads((await hub.call("counter", "meta")).text)
+            assert not plain
+            tenant = hub.with_options(meta={"example.com/tenant": "a"}).with_options(on_notification=print)
+            sent = json.loads((await tenant.call("counter", "meta")).text)
+            assert sent["example.com/tenant"] == "a" and "progressToken" in sent
+            with pytest.raises(stayput.InvalidInputError, match="meta"):
+                await hub.with_options(meta={"x": object()}).call("counter", "meta")
+
+    asyncio.run(main())
+
+
+TRACED = """
+import asyncio, json, sys, types
+
+# A stand-in of `opentelemetry.propagate`, whose `inject` is all that is used of it.
+package, propagate = types.ModuleType("opentelemetry"), types.ModuleType("opentelemetry.propagate")
+propagate.inject = lambda carrier: carrier.update(traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+sys.modules.update({"opentelemetry": package, "opentelemetry.propagate": propagate})
+import stayput
+
+async def main():
+    async with stayput.Hub.from_config(json.loads(sys.argv[1])) as hub, hub.run():
+        print((await hub.with_options(meta={"x": 1}).call("counter", "meta")).text)
+asyncio.run(main())
+"""
+
+
+def test_trace_context_of_opentelemetry_is_passed_on(kit: Kit) -> None:
+    """The server gets `traceparent` of the current span, beside the members of the caller."""
+    done = script(TRACED, json.dumps(kit.config()))
+    assert done.returncode == 0, done.stderr
+    sent = json.loads(done.stdout)
+    assert sent["traceparent"] == "00-" + "a" * 32 + "-" + "b" * 16 + "-01" and sent["x"] == 1
+
+
+def test_events_tell_calls_in_order(kit: Kit) -> None:
+    """A link comes before its calls; the end of a process has its exit code and its last words."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            events = hub.events()
+            async with hub.session("chat") as chat:
+                assert await count(chat) == 1
+                await chat.call("counter", "stderr", text="last words")
+                with pytest.raises(stayput.StateLostError) as lost:
+                    await chat.call("counter", "exit", code=7)
+                assert lost.value.exit_code == 7 and "last words" in lost.value.detail
+                await chat.end()
+            seen = [await anext(events) for _ in range(6)]
+        assert [event.kind for event in seen] == ["linked", "called", "called", "lost", "called", "ended"]
+        assert {event.session_name for event in seen} == {"chat"}
+        assert [event.tool for event in seen] == [None, "count", "stderr", None, "exit", None]
+        assert all(event.duration is not None and event.duration > 0 for event in seen if event.kind == "called")
+        assert seen[3].exit_code == 7 and "last words" in seen[3].detail
+        assert [seen[1].reason, seen[4].reason] == [None, "state_lost"]
+
+    asyncio.run(main())
+
+
+def test_log_of_the_library_is_in_logging(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    """Under `stayput.…`, as verbose as the logger is."""
+
+    async def main(name: str) -> None:
+        async with kit.hub() as hub:
+            await count(hub.session(name))
+
+    with caplog.at_level(logging.WARNING, "stayput"):
+        asyncio.run(main("quiet"))
+        assert not caplog.records
+    with caplog.at_level(logging.INFO, "stayput"):
+        asyncio.run(main("loud"))
+        wait_until(lambda: any("session linked" in record.getMessage() for record in caplog.records), "a record")
+    assert {record.name.split(".")[0] for record in caplog.records} == {"stayput"}
+    assert all(record.levelno >= logging.INFO for record in caplog.records)
+
+
+def test_ticket_of_a_session_that_goes_on(kit: Kit) -> None:
+    """Both hubs use the same session on the server."""
+    from conftest import demo_server
+
+    async def main(url: str) -> None:
+        config = {"mcpServers": {"remote": {"url": url}}}
+        async with stayput.Hub.from_config(config) as first, stayput.Hub.from_config(config) as second:
+            chat = first.session("chat")
+            assert await count(chat, "remote") == 1
+            there = await second.resume(await chat.ticket(release=False))
+            assert [await count(there, "remote"), await count(chat, "remote")] == [2, 3]
+
+    with demo_server() as url:
+        asyncio.run(main(url))
+
+
+def test_store_of_another_key_is_refused(tmp_path: object) -> None:
+    """With the older key after the new one it opens."""
+    from conftest import demo_server
+
+    old, new = "1" * 64, "2" * 64
+    store = {"store": f"sqlite:{tmp_path}/sessions.db"}
+
+    async def main(url: str) -> None:
+        config = {"mcpServers": {"remote": {"url": url}}}
+        async with stayput.Hub.from_config(config, **store, seal=old) as hub:
+            assert await count(hub.session("chat"), "remote") == 1
+        with pytest.raises(stayput.InvalidInputError, match="another key"):
+            stayput.Hub.from_config(config, **store, seal=new)
+        async with stayput.Hub.from_config(config, **store, seal=[new, old]) as hub:
+            assert await count(hub.session("chat"), "remote") == 2
+
+    with demo_server() as url:
+        asyncio.run(main(url))
