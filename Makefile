@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick dist compare properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path peers hosts
+.PHONY: help test quick dist compare properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path peers hosts frameworks
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ call-path: ## Print the files that one legacy call to a stdio server passes thro
 
 hosts: ## Ask Claude Code, Codex, Gemini CLI and opencode whether they reach a server after `stayput install`
 	@scripts/hosts
+
+frameworks: ## Try agent frameworks with the wheel and through the gateway; those that pip can install
+	@scripts/frameworks
 
 peers: ## Fetch the servers and SDKs of others that the tests speak to, into the user's cache
 	@scripts/install peers

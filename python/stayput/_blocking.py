@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from types import TracebackType
@@ -17,6 +17,7 @@ from ._scope import current
 from ._types import Handler, Handlers
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def wait(op: _core.Operation, listener: Listener | None = None) -> Any:
@@ -52,13 +53,13 @@ class Listener:
         try:
             answer = handler(json.loads(request.params))
             if inspect.isawaitable(answer):
-                answer = _run_awaitable(answer)
+                answer = run_awaitable(answer)
             request.answer(json.dumps(answer))
         except Exception as error:
             request.refuse(str(error) or type(error).__name__)
 
 
-def _run_awaitable(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+def run_awaitable(answer: Awaitable[T]) -> T:
     """Runs the coroutine of a handler. This thread is blocked anyway, so it runs a loop; if it already has one, as in a
     notebook, another thread runs it."""
     try:
@@ -69,7 +70,7 @@ def _run_awaitable(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
         return executor.submit(copy_context().run, asyncio.run, _as_coroutine(answer)).result()
 
 
-async def _as_coroutine(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+async def _as_coroutine(answer: Awaitable[T]) -> T:
     return await answer
 
 

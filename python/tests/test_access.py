@@ -57,7 +57,7 @@ async def ways(hub: stayput.Hub) -> dict[str, Callable[[], Awaitable[int]]]:
         return await asyncio.create_task(nested())
 
     def without_await() -> int:
-        blocking = sync.Hub(hub._hub, hub._handlers)  # pyright: ignore[reportPrivateUsage]
+        blocking = sync.Hub(hub._hub, hub._handlers, hub._headers)  # pyright: ignore[reportPrivateUsage]
         return int(blocking.session("chat").call("counter", "count").text)
 
     return {

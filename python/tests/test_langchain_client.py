@@ -13,13 +13,22 @@ from typing import Any
 import pytest
 from agents import agent, turn
 from conftest import Kit, test_server
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from odd_server import PIXEL
 from test_langchain import by_name, count_with, odd, texts, thread
 
 import stayput
-from stayput.langchain import MultiServerMCPClient, load_mcp_tools
+from stayput.langchain import (
+    CallbackContext,
+    Callbacks,
+    MCPToolCallRequest,
+    MultiServerMCPClient,
+    load_mcp_prompt,
+    load_mcp_resources,
+    load_mcp_tools,
+)
 from stayput.langchain._connections import to_config
+from stayput.langchain._interceptors import CallHandler
 
 
 def stdio(kit: Kit) -> dict[str, Any]:
@@ -133,14 +142,119 @@ def test_connections_are_converted_to_configuration(tmp_path: Path) -> None:
     }
     wrongs: list[tuple[dict[str, Any], str]] = [
         ({"transport": "websocket", "url": "ws://x"}, "websocket"),
-        ({"transport": "sse", "url": "http://x", "auth": object()}, "auth"),
+        ({"transport": "stdio", "command": "x", "auth": object()}, "auth"),
+        ({"transport": "streamable_http", "url": "http://x", "httpx_client_factory": print}, "httpx_client_factory"),
         ({"transport": "stdio", "command": "x", "session_kwargs": {"a": 1}}, "session_kwargs"),
     ]
     for wrong, word in wrongs:
         with pytest.raises(stayput.ConfigError, match=word):
             to_config({"it": wrong})
-    with pytest.raises(stayput.InvalidInputError, match="interceptors"):
-        MultiServerMCPClient({}, tool_interceptors=[print])  # type: ignore[arg-type]
+    assert to_config({"it": {"transport": "sse", "url": "http://x", "auth": object()}})["mcpServers"]["it"] == {
+        "type": "sse",
+        "url": "http://x",
+    }
+
+
+def test_interceptors_wrap_each_call(kit: Kit) -> None:
+    """The first is the outermost; they change requests and results, repeat calls, and answer themselves."""
+    seen = list[str]()
+
+    async def outer(request: MCPToolCallRequest, handler: CallHandler) -> Any:
+        seen.append(f"{request.server_name} {request.name}")
+        if request.args.get("text") == "never":
+            return ToolMessage("refused", tool_call_id="x")
+        return await handler(request)
+
+    async def inner(request: MCPToolCallRequest, handler: CallHandler) -> Any:
+        if request.name == "count":
+            await handler(request)
+        return await handler(request.override(args={**request.args, "more": 1}))
+
+    async def main() -> None:
+        async with MultiServerMCPClient({"counter": stdio(kit)}, tool_interceptors=[outer, inner]) as client:
+            tools = by_name(await client.get_tools())
+            assert await count_with(tools["count"]) == 2, "the inner one called twice"
+            assert texts(await tools["echo"].ainvoke({"text": "a"})) == ['{"text":"a","more":1}']
+            assert await tools["echo"].ainvoke({"text": "never"}) == ToolMessage("refused", tool_call_id="x")
+            assert tools["count"].invoke({})[0]["text"] == "4", "also without await"
+        assert seen == ["counter count", "counter echo", "counter echo", "counter count"]
+
+    asyncio.run(main())
+
+
+def test_callbacks_get_progress_logs_and_questions(kit: Kit) -> None:
+    """All callbacks of a call have run when it returns."""
+    told = list[Any]()
+
+    async def on_progress(progress: float, total: float | None, message: str | None, context: CallbackContext) -> None:
+        told.append((progress, total, context))
+
+    async def on_logging_message(params: Any, context: CallbackContext) -> None:
+        told.append((params.data, context.tool_name))
+
+    async def on_elicitation(_: None, params: Any, context: CallbackContext) -> dict[str, Any]:
+        told.append(params.message)
+        return {"action": "decline"}
+
+    async def main() -> None:
+        callbacks = Callbacks(on_logging_message, on_progress, on_elicitation)
+        async with MultiServerMCPClient({"counter": stdio(kit)}, callbacks=callbacks) as client:
+            tools = by_name(await client.get_tools())
+            await tools["slow"].ainvoke({"steps": 1, "ms": 1})
+            assert told == [(0, 1, CallbackContext("counter", "slow")), (1, 1, CallbackContext("counter", "slow"))]
+            await tools["log"].ainvoke({"n": 2})
+            assert told[2:] == [("line 1", "log"), ("line 2", "log")]
+            await tools["elicit"].ainvoke({})
+            assert len(told) == 5 and isinstance(told[4], str)
+
+    asyncio.run(main())
+
+
+def test_auth_of_a_connection_is_asked_for_each_request() -> None:
+    """An `httpx.Auth`, whose flow is run for the headers, and told of a refusal."""
+    import httpx
+    from conftest import demo_server
+    from test_headers import Guarded
+
+    class Rotating(httpx.Auth):
+        tokens = ["old", "new"]
+
+        async def async_auth_flow(self, request: httpx.Request) -> Any:
+            request.headers["authorization"] = f"Bearer {self.tokens[0]}"
+            response = yield request
+            if response.status_code == 401:
+                self.tokens = self.tokens[1:]
+                request.headers["authorization"] = f"Bearer {self.tokens[0]}"
+                yield request
+
+    async def main(guarded: Guarded, url: str) -> None:
+        connection = {"transport": "streamable_http", "url": url, "auth": Rotating()}
+        guarded.valid.add("Bearer new")
+        async with MultiServerMCPClient({"remote": connection}) as client:
+            tools = by_name(await client.get_tools())
+            assert [await count_with(tools["count"]) for _ in range(2)] == [1, 2]
+        assert "Bearer old" in guarded.seen and guarded.seen[-1] == "Bearer new"
+
+    with demo_server() as upstream:
+        guarded = Guarded(upstream)
+        asyncio.run(main(guarded, guarded.config()["mcpServers"]["counter"]["url"]))
+        guarded.server.shutdown()
+
+
+def test_functions_of_a_session_and_prefixes_are_those_of_the_adapter(kit: Kit) -> None:
+    """`load_mcp_prompt`, `load_mcp_resources`, and `SERVER_TOOL` with one underscore."""
+
+    async def main() -> None:
+        async with MultiServerMCPClient({"counter": stdio(kit)}, tool_name_prefix=True) as client:
+            assert "counter_count" in by_name(await client.get_tools())
+            async with client.session("counter") as session:
+                assert "counter_count" in by_name(await load_mcp_tools(session, tool_name_prefix=True))
+                (blob,) = await load_mcp_resources(session, uris="test://count")
+                assert blob.as_string() == (await load_mcp_resources(session))[0].as_string()
+                name = (await session.list_prompts())[0].name
+                assert await load_mcp_prompt(session, name) == await client.get_prompt("counter", name)
+
+    asyncio.run(main())
 
 
 def test_without_connections_there_are_no_tools() -> None:

@@ -56,7 +56,7 @@ def test_sessions_runs_and_sub_agents(kit: Kit) -> None:
         events = hub.events()
         with hub.session():
             count(hub)
-        assert [next(events).kind, next(events).kind] == ["linked", "ended"]
+        assert [next(events).kind, next(events).kind] == ["linked", "called"]
         with pytest.raises(stayput.UnknownSessionError):
             hub.find("nobody")
 

@@ -1,10 +1,11 @@
-"""What a program sees of its servers: stderr, events of calls, `_meta`, trace context, log."""
+"""Visibility of servers, and hooks: stderr, events of calls, `_meta`, trace context, log, kept session ids, notifications."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+from typing import Any
 
 import pytest
 from conftest import Kit, count, script, wait_until
@@ -134,7 +135,7 @@ def test_store_of_another_key_is_refused(tmp_path: object) -> None:
     from conftest import demo_server
 
     old, new = "1" * 64, "2" * 64
-    store = {"store": f"sqlite:{tmp_path}/sessions.db"}
+    store: dict[str, Any] = {"store": f"sqlite:{tmp_path}/sessions.db"}
 
     async def main(url: str) -> None:
         config = {"mcpServers": {"remote": {"url": url}}}
@@ -147,3 +148,79 @@ def test_store_of_another_key_is_refused(tmp_path: object) -> None:
 
     with demo_server() as url:
         asyncio.run(main(url))
+
+
+class Kept:
+    """Keeper of session ids in a dict, by the name of the server; saving is a coroutine."""
+
+    def __init__(self) -> None:
+        self.texts = dict[str, str]()
+        self.notes = list[str]()
+
+    def load(self, link: stayput.KeptLink) -> str | None:
+        return self.texts.get(link.server)
+
+    async def save(self, link: stayput.KeptLink, text: str) -> None:
+        self.notes.append(f"save {link.session_name}")
+        self.texts[link.server] = text
+
+    def clear(self, link: stayput.KeptLink) -> None:
+        self.notes.append(f"clear {link.session_name}")
+        del self.texts[link.server]
+
+
+def test_run_continues_with_the_ids_of_its_keeper() -> None:
+    """R116, R119: in another hub, too; a run without the keeper has its own session."""
+    from conftest import demo_server
+
+    async def main(url: str) -> None:
+        config = {"mcpServers": {"remote": {"url": url}}}
+        keeper = Kept()
+        async with stayput.Hub.from_config(config) as first, stayput.Hub.from_config(config) as second:
+            for number, hub in enumerate([first, first, second], 1):
+                async with hub.run(keeper=keeper):
+                    assert await count(hub, "remote") == number
+            async with second.run():
+                assert await count(second, "remote") == 1
+            chat = first.session("chat").with_keeper(keeper)
+            assert await count(chat, "remote") == 4
+            await chat.end()
+            assert keeper.notes[-2:] == ["save chat", "clear chat"] and not keeper.texts
+
+    with demo_server() as url:
+        asyncio.run(main(url))
+
+
+def test_keeper_that_fails_is_an_error_without_its_text() -> None:
+    """Only the type of its exception is told."""
+    from conftest import demo_server
+
+    class Failing(Kept):
+        def load(self, link: stayput.KeptLink) -> str | None:
+            raise KeyError("the-secret")
+
+    async def main(url: str) -> None:
+        async with stayput.Hub.from_config({"mcpServers": {"remote": {"url": url}}}) as hub, hub.run(keeper=Failing()):
+            with pytest.raises(stayput.ServerFailedError, match="KeyError") as failed:
+                await count(hub, "remote")
+            assert "the-secret" not in str(failed.value)
+
+    with demo_server() as url:
+        asyncio.run(main(url))
+
+
+def test_notifications_outside_of_calls_are_heard(kit: Kit) -> None:
+    """Changed lists and updated resources, until the session ends."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            chat = hub.session("chat")
+            heard = await chat.listen("counter", ["test://count"])
+            await chat.call("counter", "notify")
+            methods = {(await anext(heard))["method"], (await anext(heard))["method"]}
+            assert methods == {"notifications/tools/list_changed", "notifications/resources/updated"}
+            await chat.end()
+            assert [note async for note in heard] == []
+            await heard.close()
+
+    asyncio.run(main())

@@ -3,6 +3,7 @@
 //! An entry is a file or a folder directly below `src/`. Paths are found by reading the tokens of each file, so a
 //! path that a macro makes is not seen. Unit tests are left out, because they may look at everything.
 
+mod public_api;
 mod public_functions;
 mod tokens;
 
@@ -14,7 +15,7 @@ use std::{
 
 use self::tokens::{Token, tokens};
 
-pub use self::public_functions::uncalled_functions;
+pub use self::{public_api::public_api, public_functions::uncalled_functions};
 
 /// Import graph between the entries of a crate.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use stayput_testkit::layout::{ImportGraph, uncalled_functions};
+use stayput_testkit::layout::{ImportGraph, public_api, uncalled_functions};
 
 /// Folders of the gateway, bottom to top: each one imports only those before it.
 const GATEWAY: [&str; 17] = [
@@ -172,6 +172,26 @@ fn public_functions_have_a_caller_or_a_reason() {
     assert!(new.is_empty(), "nothing but tests calls {new:#?}; {advice}");
     let old: Vec<_> = listed.difference(&uncalled).collect();
     assert!(old.is_empty(), "{old:#?} have a caller or are gone; delete their lines");
+}
+
+/// A change of the API of a library is seen in review: it changes a text in `docs/api`.
+#[test]
+fn public_api_is_the_recorded_one() {
+    for name in ["agent", "server"] {
+        let api = public_api(&repository().join("crates").join(name).join("src")).unwrap();
+        let file = repository().join("docs/api").join(format!("{name}.txt"));
+        if std::env::var_os("STAYPUT_UPDATE_API").is_some() {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, &api).unwrap();
+        }
+        let recorded = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+        let (now, before) = (lines(&api), lines(&recorded));
+        let (new, gone): (Vec<_>, Vec<_>) =
+            (now.difference(&before).collect(), before.difference(&now).collect());
+        let advice = "if it is meant, record it with STAYPUT_UPDATE_API=1";
+        assert!(new.is_empty() && gone.is_empty(), "new: {new:#?}, gone: {gone:#?}; {advice}");
+    }
 }
 
 /// Calls by path, by method and as a value are found; those in tests, comments and re-exports are not.

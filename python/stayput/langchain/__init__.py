@@ -15,7 +15,8 @@ except ImportError as error:
     raise ImportError("`stayput.langchain` needs LangChain: pip install 'stayput[langchain]'") from error
 
 from ._blocks import Artifact, content_blocks
-from ._client import MultiServerMCPClient, ServerSession, load_mcp_tools
+from ._client import MultiServerMCPClient, ServerSession, load_mcp_prompt, load_mcp_resources, load_mcp_tools
+from ._interceptors import CallbackContext, Callbacks, MCPToolCallRequest, ToolCallInterceptor
 from ._resolver import Key
 from ._tool import SessionTool, ToolFailedError
 from ._tools import as_tools
@@ -24,12 +25,18 @@ del _langchain_core
 
 __all__ = [
     "Artifact",
+    "CallbackContext",
+    "Callbacks",
     "Key",
+    "MCPToolCallRequest",
     "MultiServerMCPClient",
     "ServerSession",
     "SessionTool",
+    "ToolCallInterceptor",
     "ToolFailedError",
     "as_tools",
     "content_blocks",
+    "load_mcp_prompt",
+    "load_mcp_resources",
     "load_mcp_tools",
 ]

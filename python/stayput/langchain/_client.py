@@ -16,9 +16,12 @@ from langchain_core.tools import BaseTool
 from .._errors import InvalidInputError
 from .._async import Hub, Session
 from .._types import Prompt, Resource, Tool, ToolResult
+from ._auth import auth_headers
 from ._blocks import content_block
 from ._connections import to_config
+from ._interceptors import Callbacks, ToolCallInterceptor, elicitation_handler
 from ._resolver import Key, SessionResolver
+from ._tool import CallWrapping
 from ._tools import build_tools
 
 
@@ -61,11 +64,45 @@ class ServerSession:
 
 
 async def load_mcp_tools(
-    session: ServerSession, *, tool_name_prefix: bool = False, handle_tool_errors: bool = True
+    session: ServerSession,
+    *,
+    callbacks: Callbacks | None = None,
+    tool_interceptors: Sequence[ToolCallInterceptor] | None = None,
+    tool_name_prefix: bool = False,
+    handle_tool_errors: bool = True,
 ) -> list[BaseTool]:
     """Lists the tools of a server, bound to a session on it."""
-    resolver = SessionResolver(session.session)
-    return build_tools(resolver, await session.list_tools(), prefix=tool_name_prefix, handle_errors=handle_tool_errors)
+    resolver, wrapping = SessionResolver(session.session), _wrapping(callbacks, tool_interceptors)
+    listed = await session.list_tools()
+    errors = handle_tool_errors
+    return build_tools(
+        resolver, listed, prefix=tool_name_prefix, handle_errors=errors, separator=_SEPARATOR, wrapping=wrapping
+    )
+
+
+async def load_mcp_resources(session: ServerSession, *, uris: str | Sequence[str] | None = None) -> list[Blob]:
+    """Reads resources of a server: those with these URIs, or all."""
+    wanted = [uris] if isinstance(uris, str) else uris
+    if wanted is None:
+        wanted = [resource.uri for resource in await session.list_resources()]
+    return [_blob(content) for uri in wanted for content in _items(await session.read_resource(str(uri)), "contents")]
+
+
+async def load_mcp_prompt(
+    session: ServerSession, name: str, *, arguments: Mapping[str, Any] | None = None
+) -> list[HumanMessage | AIMessage]:
+    """Gets the messages of a prompt."""
+    return [_message(message) for message in _items(await session.get_prompt(name, arguments), "messages")]
+
+
+_SEPARATOR = "_"
+"""Between server and tool in a name with a prefix, as in `langchain-mcp-adapters`."""
+
+
+def _wrapping(callbacks: Callbacks | None, interceptors: Sequence[ToolCallInterceptor] | None) -> CallWrapping | None:
+    if callbacks is None and not interceptors:
+        return None
+    return CallWrapping(tuple(interceptors or ()), callbacks or Callbacks())
 
 
 class MultiServerMCPClient:
@@ -89,19 +126,16 @@ class MultiServerMCPClient:
         self,
         connections: Mapping[str, Mapping[str, Any]] | None = None,
         *,
-        callbacks: None = None,
-        tool_interceptors: None = None,
+        callbacks: Callbacks | None = None,
+        tool_interceptors: Sequence[ToolCallInterceptor] | None = None,
         tool_name_prefix: bool = False,
         handle_tool_errors: bool = True,
         key: Key = "thread_id",
         **settings: Any,
     ) -> None:
         """`key` selects the session name from the config; `settings` are those of `stayput.Hub.from_config`."""
-        if callbacks or tool_interceptors:
-            raise InvalidInputError(
-                "callbacks and interceptors are not supported: use `handlers` for requests of servers, "
-                "`hub.with_options(on_notification=…)` for notifications, or middleware of the agent"
-            )
+        self.callbacks = callbacks
+        self.tool_interceptors = list(tool_interceptors or ())
         self.connections: dict[str, Mapping[str, Any]] = dict(connections or {})
         self.tool_name_prefix = tool_name_prefix
         self.handle_tool_errors = handle_tool_errors
@@ -118,9 +152,21 @@ class MultiServerMCPClient:
     def _ensure_hub(self) -> tuple[Hub, Session]:
         with self._building:
             if self._built is None:
-                hub = Hub.from_config(to_config(self.connections), **self._settings)
+                hub = Hub.from_config(to_config(self.connections), **self._hub_settings())
                 self._built = hub, hub.session()
             return self._built
+
+    def _hub_settings(self) -> dict[str, Any]:
+        settings = dict(self._settings)
+        headers = auth_headers(self.connections)
+        if headers is not None:
+            if settings.get("headers") is not None:
+                raise InvalidInputError("a connection has `auth`, and the client has `headers`: use one of them")
+            settings["headers"] = headers
+        elicitation = None if self.callbacks is None else elicitation_handler(self.callbacks)
+        if elicitation is not None:
+            settings["handlers"] = {**(settings.get("handlers") or {}), "elicitation": elicitation}
+        return settings
 
     async def get_tools(self, *, server_name: str | None = None) -> list[BaseTool]:
         """Lists the tools of one server or of all."""
@@ -131,7 +177,11 @@ class MultiServerMCPClient:
         hub, fallback = self._ensure_hub()
         listed = await hub.tools(server_name)
         resolver = SessionResolver(hub, self._key, fallback)
-        return build_tools(resolver, listed, prefix=self.tool_name_prefix, handle_errors=self.handle_tool_errors)
+        wrapping = _wrapping(self.callbacks, self.tool_interceptors)
+        prefix, errors = self.tool_name_prefix, self.handle_tool_errors
+        return build_tools(
+            resolver, listed, prefix=prefix, handle_errors=errors, separator=_SEPARATOR, wrapping=wrapping
+        )
 
     @asynccontextmanager
     async def session(self, server_name: str, *, auto_initialize: bool = True) -> AsyncGenerator[ServerSession, None]:

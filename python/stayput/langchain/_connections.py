@@ -26,6 +26,10 @@ _SUPPORTED_KEYS = {
 }
 
 
+# Objects of Python, which are no part of the configuration.
+_OBJECT_KEYS: dict[str, set[str]] = {"stdio": set(), "http": {"auth"}, "sse": {"auth"}}
+
+
 def to_config(connections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Converts connections to `mcpServers`.
 
@@ -39,11 +43,11 @@ def _entry(name: str, connection: Mapping[str, Any]) -> dict[str, Any]:
     kind = _kind(name, connection)
     taken = (*_SUPPORTED_KEYS[kind], "stayput", "disabled")
     given = {key: value for key, value in connection.items() if value is not None and value != {}}
-    unknown = sorted(set(given) - set(taken) - _IGNORED_KEYS - {"transport"})
+    unknown = sorted(set(given) - set(taken) - _IGNORED_KEYS - {"transport"} - _OBJECT_KEYS[kind])
     if unknown:
         raise ConfigError(
             f"the connection `{name}` has `{unknown[0]}`, which is not supported; "
-            f"a `{connection.get('transport', kind)}` connection has {', '.join(_SUPPORTED_KEYS[kind])}"
+            f"a `{connection.get('transport', kind)}` connection has {', '.join([*_SUPPORTED_KEYS[kind], *_OBJECT_KEYS[kind]])}"
         )
     entry = {"type": kind, **{key: given[key] for key in taken if key in given}}
     if "cwd" in entry:

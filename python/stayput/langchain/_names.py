@@ -12,11 +12,11 @@ MAX_NAME_LENGTH = 64
 """Maximum length that all providers accept. They accept letters, digits, `_` and `-`."""
 
 
-def unique_names(tools: Sequence[Tool], *, prefix: bool = False) -> list[str]:
+def unique_names(tools: Sequence[Tool], *, prefix: bool = False, separator: str = "__") -> list[str]:
     """Returns a unique name for each tool that every provider accepts.
 
     A tool keeps its name on the server. If two servers have a tool of the same name, or with `prefix`, the name of the
-    server comes first. A name that is too long or still taken ends in a hash of server and tool, which is the same in
+    server comes first, and `separator`. A name that is too long or still taken ends in a hash of server and tool, which is the same in
     every process.
 
     >>> def tool(server, name):
@@ -30,7 +30,7 @@ def unique_names(tools: Sequence[Tool], *, prefix: bool = False) -> list[str]:
     for tool in tools:
         servers.setdefault(_sanitize(tool.name), set()).add(tool.server)
     wanted = [
-        f"{tool.server}__{tool.name}" if prefix or len(servers[_sanitize(tool.name)]) > 1 else tool.name for tool in tools
+        f"{tool.server}{separator}{tool.name}" if prefix or len(servers[_sanitize(tool.name)]) > 1 else tool.name for tool in tools
     ]
     # Tools whose names need no change are named first.
     chosen: dict[int, str] = {}

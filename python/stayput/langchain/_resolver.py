@@ -119,7 +119,7 @@ def _called_here(bound: Scope) -> Scope:
 
 def _both_hubs(hub: AnyHub) -> tuple[_async.Hub, sync.Hub]:
     """Returns the same hub with and without `await`."""
-    arguments = hub._hub, hub._handlers, hub._name, hub._headers, hub._shares_sessions
+    arguments = hub._hub, hub._handlers, hub._headers, hub._name, hub._shares_sessions
     return _copy_options(hub, _async.Hub(*arguments)), _copy_options(hub, sync.Hub(*arguments))
 
 
@@ -129,4 +129,5 @@ def _copy_options(source: AnyCalls, target: _C) -> _C:
     target._timeout = source._timeout
     target._restart_on_loss = source._restart_on_loss
     target._on_notification = source._on_notification
+    target._meta = source._meta
     return target

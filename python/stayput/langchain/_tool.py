@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
+from .._blocking import run_awaitable
 from .._errors import (
     AtCapacityError,
     CallFailedError,
@@ -22,6 +24,7 @@ from .._errors import (
 )
 from .._types import Tool, ToolResult
 from ._blocks import Artifact, Block, content_blocks
+from ._interceptors import CallbackContext, Callbacks, CallListener, MCPToolCallRequest, ToolCallInterceptor, intercepted
 from ._resolver import SessionResolver
 
 MODEL_ERRORS = (StateLostError, ProtocolError, CallFailedError, ServerFailedError, AtCapacityError, AccessDeniedError, InputRequiredError)
@@ -39,6 +42,14 @@ class ToolFailedError(ToolException):
         """Result of the tool, if there is one."""
 
 
+@dataclass(frozen=True)
+class CallWrapping:
+    """Interceptors and callbacks around the calls of tools."""
+
+    interceptors: tuple[ToolCallInterceptor, ...] = ()
+    callbacks: Callbacks = Callbacks()
+
+
 class SessionTool(BaseTool):
     """Tool of a server. Each call runs in the session that it belongs to. `as_tools` creates them."""
 
@@ -48,9 +59,18 @@ class SessionTool(BaseTool):
     tool: str
     """Name of the tool on the server."""
     _resolver: SessionResolver = PrivateAttr()
+    _wrapping: CallWrapping | None = PrivateAttr(default=None)
 
     @classmethod
-    def from_tool(cls, tool: Tool, name: str, resolver: SessionResolver, *, handle_errors: bool = True) -> SessionTool:
+    def from_tool(
+        cls,
+        tool: Tool,
+        name: str,
+        resolver: SessionResolver,
+        *,
+        handle_errors: bool = True,
+        wrapping: CallWrapping | None = None,
+    ) -> SessionTool:
         """Creates a tool under a name for the model."""
         made = cls(
             name=name,
@@ -62,18 +82,43 @@ class SessionTool(BaseTool):
             tool=tool.name,
         )
         made._resolver = resolver
+        made._wrapping = wrapping
         return made
 
     # Arguments can have any name except `stayput_config`.
-    def _run(self, /, *, stayput_config: RunnableConfig, **arguments: Any) -> tuple[list[Block], Artifact]:
+    def _run(self, /, *, stayput_config: RunnableConfig, **arguments: Any) -> tuple[Any, Artifact | None]:
+        if self._wrapping is not None:
+            # Interceptors and callbacks are coroutines.
+            return run_awaitable(self._call_wrapped(self._wrapping, stayput_config, arguments))
         with self._resolver.scope(), _raise_tool_failed():
             result = self._resolver.sync_target(stayput_config).call(self.server, self.tool, arguments)
         return self._convert(result)
 
-    async def _arun(self, /, *, stayput_config: RunnableConfig, **arguments: Any) -> tuple[list[Block], Artifact]:
+    async def _arun(self, /, *, stayput_config: RunnableConfig, **arguments: Any) -> tuple[Any, Artifact | None]:
+        if self._wrapping is not None:
+            return await self._call_wrapped(self._wrapping, stayput_config, arguments)
         with self._resolver.scope(), _raise_tool_failed():
             result = await self._resolver.async_target(stayput_config).call(self.server, self.tool, arguments)
         return self._convert(result)
+
+    async def _call_wrapped(
+        self, wrapping: CallWrapping, config: RunnableConfig, arguments: dict[str, Any]
+    ) -> tuple[Any, Artifact | None]:
+        async def call(request: MCPToolCallRequest) -> ToolResult:
+            listener = CallListener(wrapping.callbacks, CallbackContext(self.server, request.name))
+            target = self._resolver.async_target(config)
+            if wrapping.callbacks.on_progress or wrapping.callbacks.on_logging_message:
+                target = target.with_options(on_notification=listener.on_notification)
+            try:
+                return await target.call(self.server, request.name, request.args)
+            finally:
+                await listener.finish()
+
+        with self._resolver.scope(), _raise_tool_failed():
+            request = MCPToolCallRequest(self.tool, arguments, self.server, runtime=config)
+            result = await intercepted(wrapping.interceptors, call)(request)
+        # A message or command of an interceptor is the answer.
+        return self._convert(result) if isinstance(result, ToolResult) else (result, None)
 
     def _convert(self, result: ToolResult) -> tuple[list[Block], Artifact]:
         content = content_blocks(result)

@@ -9,7 +9,7 @@ from langchain_core.tools import BaseTool
 from .._types import Tool
 from ._names import unique_names
 from ._resolver import AnyCalls, Key, SessionResolver
-from ._tool import SessionTool
+from ._tool import CallWrapping, SessionTool
 
 
 def as_tools(
@@ -32,7 +32,17 @@ def as_tools(
     return build_tools(SessionResolver(calls, key), tools, prefix=prefix, handle_errors=handle_errors)
 
 
-def build_tools(resolver: SessionResolver, tools: Sequence[Tool], *, prefix: bool, handle_errors: bool) -> list[BaseTool]:
+def build_tools(
+    resolver: SessionResolver,
+    tools: Sequence[Tool],
+    *,
+    prefix: bool,
+    handle_errors: bool,
+    separator: str = "__",
+    wrapping: CallWrapping | None = None,
+) -> list[BaseTool]:
     """Creates tools whose calls use a resolver."""
-    named = zip(tools, unique_names(tools, prefix=prefix))
-    return [SessionTool.from_tool(tool, name, resolver, handle_errors=handle_errors) for tool, name in named]
+    named = zip(tools, unique_names(tools, prefix=prefix, separator=separator))
+    return [
+        SessionTool.from_tool(tool, name, resolver, handle_errors=handle_errors, wrapping=wrapping) for tool, name in named
+    ]
