@@ -142,9 +142,10 @@ class HubCallbacks:
         asked: dict[str, Any] = json.loads(request.params)
         try:
             method = getattr(self._keepers[asked["keeper"]], asked["method"])
-            texts = () if asked["text"] is None else (asked["text"],)
-            found = method(KeptLink(**asked["link"]), *texts)
-            found = await found if inspect.isawaitable(found) else found
+            texts: tuple[str, ...] = () if asked["text"] is None else (asked["text"],)
+            found: Any = method(KeptLink(**asked["link"]), *texts)
+            if inspect.isawaitable(found):
+                found = await found
             request.answer(json.dumps(found if asked["method"] == "load" else None))
         except Exception as error:
             # Only the type, because a message may contain the text.

@@ -26,8 +26,8 @@ from stayput import sync
 MODULES = [
     name
     for _, name, _ in pkgutil.walk_packages(stayput.__path__, "stayput.")
-    # Importing it would replace this process by the program.
-    if name not in ("stayput.__main__", "stayput._core")
+    # Importing the first would replace this process by the program; `make frameworks` runs the last.
+    if name not in ("stayput.__main__", "stayput._core", "stayput.openai_agents")
 ]
 NOTEBOOK = {"mcpServers": {"notes": {"command": "stayput", "args": ["demo-server"]}}}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ def test_prompts_and_resources(kit: Kit) -> None:
                 assert [it.uri for it in await session.list_resources()] == ["odd://text", "odd://blob"]
                 assert (await session.get_prompt("greet")).data["messages"]
                 assert (await session.read_resource("odd://text")).data["contents"][0]["text"] == "a text"
-            assert "odd__show" in by_name(await client.get_tools())
+            assert "odd_show" in by_name(await client.get_tools())
 
     asyncio.run(main())
 
@@ -219,7 +219,7 @@ def test_auth_of_a_connection_is_asked_for_each_request() -> None:
     class Rotating(httpx.Auth):
         tokens = ["old", "new"]
 
-        async def async_auth_flow(self, request: httpx.Request) -> Any:
+        async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
             request.headers["authorization"] = f"Bearer {self.tokens[0]}"
             response = yield request
             if response.status_code == 401:

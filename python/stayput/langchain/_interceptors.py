@@ -116,8 +116,9 @@ def elicitation_handler(callbacks: Callbacks) -> Callable[[dict[str, Any]], Coro
         return None
 
     async def handle(params: dict[str, Any]) -> dict[str, Any]:
-        given = await answer(None, typed("ElicitRequestParams", params), CallbackContext(""))
-        return given if isinstance(given, dict) else given.model_dump(mode="json", exclude_none=True)
+        given: Any = await answer(None, typed("ElicitRequestParams", params), CallbackContext(""))
+        dumped: dict[str, Any] = given.model_dump(mode="json", exclude_none=True) if hasattr(given, "model_dump") else given
+        return dumped
 
     return handle
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import _core
 from .._blocking import Listener, wait, wait_all
 from .._build import encode_arguments, encode_meta
+from .._headers import HubCallbacks
 from .._scope import current_core
 from .._types import UNCHANGED as UNCHANGED, Handlers, Prompt, Resource, Tool, ToolResult, Unchanged as Unchanged
 
@@ -23,6 +24,7 @@ class CallMethods:
 
     _hub: _core.Hub
     _handlers: Handlers
+    _headers: HubCallbacks
     _shares_sessions: bool = False
     _timeout: float | None = None
     _restart_on_loss: bool = False
