@@ -141,11 +141,11 @@ class HubCallbacks:
     async def _keep(self, request: _core.ServerRequest) -> None:
         asked: dict[str, Any] = json.loads(request.params)
         try:
-            method = getattr(self._keepers[asked["keeper"]], asked["method"])
+            keeper: object = self._keepers[asked["keeper"]]
+            method: Any = getattr(keeper, asked["method"])
             texts: tuple[str, ...] = () if asked["text"] is None else (asked["text"],)
-            found: Any = method(KeptLink(**asked["link"]), *texts)
-            if inspect.isawaitable(found):
-                found = await found
+            given: Any = method(KeptLink(**asked["link"]), *texts)
+            found: str | None = await given if inspect.isawaitable(given) else given
             request.answer(json.dumps(found if asked["method"] == "load" else None))
         except Exception as error:
             # Only the type, because a message may contain the text.
