@@ -141,7 +141,7 @@ class HubCallbacks:
     async def _keep(self, request: _core.ServerRequest) -> None:
         asked: dict[str, Any] = json.loads(request.params)
         try:
-            keeper: object = self._keepers[asked["keeper"]]
+            keeper: object = self._keepers[int(asked["keeper"])]
             method: Any = getattr(keeper, asked["method"])
             texts: tuple[str, ...] = () if asked["text"] is None else (asked["text"],)
             given: Any = method(KeptLink(**asked["link"]), *texts)
