@@ -6,6 +6,8 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "cluster/faults.rs"]
+mod faults;
 #[path = "cluster/forwarding.rs"]
 mod forwarding;
 #[path = "cluster/internal_listener.rs"]
@@ -17,6 +19,8 @@ mod messages;
 mod modern;
 #[path = "cluster/replicas.rs"]
 mod replicas;
+#[path = "cluster/sessions.rs"]
+mod sessions;
 #[path = "cluster/setups.rs"]
 mod setups;
 mod support;

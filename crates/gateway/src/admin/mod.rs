@@ -35,6 +35,7 @@ use crate::{
 };
 use query::Query;
 pub(crate) use query::encoded;
+use stayput_core::Holder;
 
 /// OpenAPI document of the admin API.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -43,18 +44,28 @@ const OPENAPI: &str = include_str!("openapi.json");
 struct Refusal {
     status: StatusCode,
     sentence: String,
+    /// Replica that holds the session of the request.
+    held_by: Option<Box<Holder>>,
 }
 
 type Answer = Result<Response<Reply>, Refusal>;
 
 impl Refusal {
     fn new(status: StatusCode, sentence: impl Into<String>) -> Self {
-        Self { status, sentence: sentence.into() }
+        Self { status, sentence: sentence.into(), held_by: None }
+    }
+
+    /// Refuses a request for a session that another process holds. It is forwarded to a process with an address.
+    fn held_by(holder: &Holder) -> Self {
+        let sentence = format!("the session is held by {}", holder.id);
+        let held_by = (!holder.address.is_empty()).then(|| Box::new(holder.clone()));
+        Self { held_by, ..Self::new(StatusCode::CONFLICT, sentence) }
     }
 
     fn response(&self) -> Response<Reply> {
         let mut response = json(&serde_json::json!({ "error": self.sentence }));
         *response.status_mut() = self.status;
+        reply::held_elsewhere(&mut response, self.held_by.clone());
         response
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use http::StatusCode;
 use serde::Serialize;
-use stayput_core::{Owner, Record, SessionId, SessionOpenError};
+use stayput_core::{Holder, Owner, Record, SessionId, SessionOpenError};
 use stayput_upstream::{LinkOwner, LinkReport, LossReason};
 
 use super::{
@@ -214,6 +214,9 @@ pub(super) async fn add_memory(
 pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
     let record = record(app, id).await?;
     let held = app.sessions.get_held(record.id).filter(|_| record.is_live());
+    if let Some(holder) = holder_elsewhere(app, &record).filter(|_| held.is_none()) {
+        return Err(Refusal::held_by(&holder));
+    }
     let record = held.as_ref().map_or_else(|| Arc::new(record), |held| held.record());
     let reports = Reports::now(app).of(app, &record);
     let look = move || reports.iter().map(LinkView::with_words).collect();
@@ -221,6 +224,12 @@ pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
     let view = SessionView::new(&record, held.as_deref(), links);
     let losses = app.recent.events.losses(record.id);
     Ok(json(&SessionDetail::new(app, record.id, view, &losses)))
+}
+
+/// Returns the other replica that holds a live session, which knows more of it than the record.
+fn holder_elsewhere(app: &AppState, record: &Record) -> Option<Holder> {
+    let lease = record.holder.filter(|_| record.is_live())?;
+    app.cluster.as_ref()?.live_peer(&lease.holder.to_string())
 }
 
 /// Ends a session for good, with all its links. Calls in flight fail at once.
@@ -234,9 +243,7 @@ pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
                 format!("session {} is over already", record.id),
             ));
         }
-        Err(error @ SessionOpenError::HeldElsewhere { .. }) => {
-            return Err(Refusal::new(StatusCode::CONFLICT, error.to_string()));
-        }
+        Err(SessionOpenError::HeldElsewhere { holder }) => return Err(Refusal::held_by(&holder)),
         Err(error) => return Err(error.into()),
     };
     let known = app.connections.server_of(record.id);

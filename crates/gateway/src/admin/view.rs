@@ -33,6 +33,8 @@ pub(super) struct SessionView {
     pub(super) last_tool: Option<String>,
     last_error: Option<ErrorView>,
     pub(super) links: Vec<LinkView>,
+    /// Id of the process that holds the session.
+    holder: Option<String>,
     ended: Option<EndedView>,
 }
 
@@ -182,6 +184,7 @@ impl SessionView {
             last_tool: usage.and_then(SessionStats::last_tool),
             last_error: usage.and_then(SessionStats::last_failure).map(ErrorView::of_call),
             links,
+            holder: record.holder.map(|lease| lease.holder.to_string()),
             ended: record.ended.map(|ended| EndedView::new(ended.at, ended.reason)),
         }
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, Method, Response, header};
-use stayput_core::Holder;
+use stayput_core::{Handle, Holder};
 use stayput_http::{Delivery, Request};
 use stayput_wire::{Message, header as mcp};
 
@@ -19,6 +20,12 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Silence after which TCP probes whether a replica is still there.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Path at which a replica is told that a connection has another default session.
+pub(crate) const CONNECTION_CHANGED: &str = "/cluster/connection";
+
+/// Longest wait for one replica to read a connection anew.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Largest answer that is not a stream: that of a call, and some bytes for its envelope.
 const MAX_ANSWER: usize = 2 * Message::MAX_BYTES;
@@ -93,6 +100,33 @@ impl Cluster {
             return ForwardOutcome::NotSent("it refused a request of this gateway".to_owned());
         }
         relay(answer, &peer, &body).await
+    }
+}
+
+impl Cluster {
+    /// Makes all live replicas read a connection anew.
+    pub(crate) async fn announce_connection(&self, name: &Handle, principal: &Principal) {
+        let Ok(value) = HeaderValue::from_str(name.expose()) else { return };
+        let headers: HeaderMap =
+            [(http::HeaderName::from_static(mcp::SESSION_ID), value)].into_iter().collect();
+        let peers = self.live_peers();
+        let told = peers.iter().map(|peer| async {
+            let request = ForwardedRequest {
+                method: &Method::POST,
+                path: CONNECTION_CHANGED,
+                headers: &headers,
+                body: Bytes::new(),
+                principal,
+            };
+            let told = tokio::time::timeout(ANNOUNCE_TIMEOUT, self.forward(peer, request)).await;
+            if !matches!(told, Ok(ForwardOutcome::Answered(_))) {
+                tracing::warn!(
+                    "the replica at {} does not know of a changed connection",
+                    peer.address
+                );
+            }
+        });
+        join_all(told).await;
     }
 }
 

@@ -26,7 +26,7 @@ use stayput_core::Holder;
 use stayput_http::{Client, ClientError, ClientSettings, Proxy};
 
 pub(crate) use self::{
-    forward::{ForwardOutcome, ForwardedRequest, unknown},
+    forward::{CONNECTION_CHANGED, ForwardOutcome, ForwardedRequest, unknown},
     holders::SessionName,
     signature::{NOT_HELD, SignatureError, VerifiedRequest},
 };

@@ -92,9 +92,12 @@ async fn succeed(
             session
         }
     };
-    let led = connection.replace_default_session(over.id, session.id());
-    if led == session.id() {
+    if connection.replace_default_session(over.id, session.id()) == session.id() {
         set_default_session(app, context, &session).await?;
+    }
+    // Another replica may have replaced the session at the same time; the store has the one that counts.
+    let led = connection.default_session();
+    if led == session.id() {
         return Ok(FoundSession::from_existing(session));
     }
     // Another request was faster. A session with a key may be in use elsewhere, so only one without a key is ended.
@@ -122,6 +125,7 @@ pub(crate) async fn set_default_session(
     let Some(connection) = context.connection else { return Ok(()) };
     app.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
     connection.set_default_session(session.id());
+    app.announce_default_session(connection, context.claims).await?;
     // An open stream keeps the current default session from going idle, not the previous one.
     if let Some(stream) = connection.listen_stream()
         && let Ok(session) = app.sessions.find_by_id(&connection.owner, session.id()).await

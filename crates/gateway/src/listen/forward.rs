@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{HeaderValue, Method, Response, StatusCode, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request::Parts};
 use stayput_core::{Holder, Owner};
 use stayput_wire::{Code, Message};
 use tokio::time::Instant;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::{
     auth::Principal,
     cluster::{self, Cluster, ForwardOutcome, ForwardedRequest},
+    identify::read_connection_name,
     listen::{
         access,
         router::{self, RequestPeer},
@@ -63,6 +64,24 @@ pub(super) fn owner(response: &Response<Reply>) -> Option<&Owner> {
 /// Whether a request concerns other replicas.
 pub(super) fn is_due(response: &Response<Reply>) -> bool {
     is_held_elsewhere(response) || response.extensions().get::<ForAll>().is_some()
+}
+
+/// Reads a connection anew that another replica has given another default session, if a copy of it is here.
+pub(super) async fn reload_connection(
+    app: &AppState,
+    principal: &Principal,
+    headers: &HeaderMap,
+) -> Response<Reply> {
+    let name = read_connection_name(app, headers);
+    let known = name.and_then(|name| app.connections.get(&name.hash(&principal.owner)));
+    let reloaded = match known {
+        Some(connection) => app.reload_default_session(&connection).await.map(drop),
+        None => Ok(()),
+    };
+    match reloaded {
+        Ok(()) => reply::status(StatusCode::ACCEPTED),
+        Err(error) => reply::unavailable(&error.to_string()),
+    }
 }
 
 /// Builds the answer to a replica whose request was not run, because this one does not hold the session.

@@ -13,7 +13,7 @@ use crate::{
     admin::{self, dashboard},
     auth::{MetricsAccess, Principal, body_budget::OverBudget, rate_limit::RateLimited},
     call::era,
-    cluster::{SignatureError, VerifiedRequest},
+    cluster::{self, SignatureError, VerifiedRequest},
     config::target::Target,
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
     identify::{cookie, header_names, read_connection_name, renew_cookie},
@@ -194,7 +194,9 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
     }
     if admin::has(path) {
         let answer = Box::pin(admin::answer(app, &principal, head)).await;
-        return access::guard_admin(app, &principal, answer).into();
+        let mut answer = access::guard_admin(app, &principal, answer);
+        forward::note_client(&mut answer, &principal);
+        return answer.into();
     }
     match route_seen(app, &principal, head).await {
         Step::Body(handler) => Step::Body(BodyHandler { signed, ..handler }),
@@ -272,6 +274,9 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
             true => reply::metrics(app.metrics_page()).into(),
             false => no_metrics().into(),
         };
+    }
+    if path == cluster::CONNECTION_CHANGED && principal.is_forwarded() {
+        return Box::pin(forward::reload_connection(app, principal, headers)).await.into();
     }
     if app.health.is_stopping() && principal.is_forwarded() {
         return forward::not_held().into();

@@ -6,6 +6,7 @@ use stayput_core::{Clock as _, Handle, Holder, Owner, SessionId, SessionOpenErro
 use tokio::time::Instant;
 
 use crate::{
+    auth::{Claims, Principal},
     cluster::SessionName,
     connections::connection::{Connection, ConnectionGuard},
     observe::events::Event,
@@ -60,6 +61,20 @@ impl AppState {
             }
         }
         None
+    }
+
+    /// Tells all replicas that a connection has another default session, and waits until they know: a replica with an
+    /// older copy would run the next call in the former session. Afterwards this replica reads it, too, because another
+    /// one may have replaced the session at the same time.
+    pub(crate) async fn announce_default_session(
+        &self,
+        connection: &Connection,
+        claims: &Claims,
+    ) -> Result<(), SessionOpenError> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let principal = Principal::forwarded(connection.owner.clone(), claims.clone(), false);
+        cluster.announce_connection(connection.name(), &principal).await;
+        self.reload_default_session(connection).await.map(drop)
     }
 
     /// Reads the default session of a connection from the store. Returns whether it is another one than before.

@@ -1,0 +1,91 @@
+//! Session tools and the admin API at any replica.
+
+use http::Method;
+use serde_json::{Value, json};
+use stayput_testkit::mcp::send;
+
+use crate::{
+    replicas::{Database, Replicas, settings},
+    support::{gone, mark, stdio},
+};
+
+/// Returns the text of a result.
+fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+/// After `session_switch`, no replica runs a call of the connection in the former session.
+#[tokio::test]
+async fn switch_of_a_session_is_known_to_all_replicas() {
+    let (mark, database) = (mark("cluster-switch"), Database::redis().await);
+    let mut settings = settings(database.url());
+    settings["session_tools"] = json!("all");
+    let replicas = Replicas::with(&json!({ "local": stdio(&mark, &[]) }), &settings).await;
+    let client = replicas.all[0].client("local").await;
+    // Every replica has a copy of the connection.
+    for expected in ["1", "2", "3"] {
+        assert_eq!(replicas.count(&client).await, expected);
+    }
+    let start = client.call(&replicas.all[1], "session_start", json!({ "name": "other" })).await;
+    let handle = start["result"]["structuredContent"]["session_id"].as_str();
+    let handle = handle.unwrap_or_else(|| panic!("{start}")).to_owned();
+    let switch = client.call(&replicas.all[2], "session_switch", json!({ "session_id": handle }));
+    let switched = switch.await;
+    assert_ne!(switched["result"]["isError"], true, "{switched}");
+    for expected in ["1", "2", "3", "4"] {
+        let answer = client.call(replicas.next(), "count", json!({})).await;
+        assert_eq!(text(&answer), expected, "{}", replicas.logs());
+    }
+    let listed = client.call(&replicas.all[1], "session_list", json!({})).await;
+    assert!(listed["result"].is_object(), "{listed}");
+    let ended = client.call(&replicas.all[0], "session_end", json!({ "session_id": handle })).await;
+    assert_ne!(ended["result"]["isError"], true, "{ended}");
+    drop(replicas);
+    gone(&mark).await;
+}
+
+/// An operator sees and ends a session through any replica.
+#[tokio::test]
+async fn session_is_shown_and_ended_through_any_replica() {
+    let (mark, database) = (mark("cluster-admin"), Database::postgres().await);
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
+    let made = program.args(["token", "ann", "--admin", "--json"]).output().unwrap().stdout;
+    let made: Value = serde_json::from_slice(&made).unwrap();
+    let (token, hash) = (made["token"].as_str().unwrap(), &made["hash"]);
+    let mut settings = settings(database.url());
+    settings["auth"] = json!({ "tokens": { "ann": { "hash": hash, "admin": true } } });
+    let replicas = Replicas::with(&json!({ "local": stdio(&mark, &[]) }), &settings).await;
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", &*bearer), ("stayput-session", "key:chat")];
+    let call = async |turn: usize| {
+        let body = crate::modern::request(&json!(1), "tools/call", json!({ "name": "count" }));
+        let mut all = crate::modern::headers(&body);
+        all.extend(headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let url = replicas.all[turn % 3].at("local");
+        crate::modern::post(&url, &all, &body.to_string()).await.message().await
+    };
+    for turn in 0..3 {
+        let answer = call(turn).await;
+        assert_eq!(text(&answer), (turn + 1).to_string());
+    }
+    let ask = async |method: Method, turn: usize, path: &str| {
+        let url = format!("{}/admin/sessions{path}", replicas.all[turn].url);
+        send(method, &url, &headers[..1], "").await.unwrap()
+    };
+    let mut holders = Vec::new();
+    let mut id = String::new();
+    for turn in 0..3 {
+        let page = ask(Method::GET, turn, "").await.json().await;
+        let sessions = page["sessions"].as_array().unwrap();
+        assert_eq!(sessions.len(), 1, "{page}");
+        id = sessions[0]["id"].as_str().unwrap().to_owned();
+        let shown = ask(Method::GET, turn, &format!("/{id}")).await.json().await;
+        assert_eq!(shown["links"][0]["server"], "local", "{shown}");
+        holders.push(shown["holder"].as_str().unwrap().to_owned());
+    }
+    holders.dedup();
+    assert_eq!(holders.len(), 1, "{holders:?}");
+    assert_eq!(ask(Method::DELETE, 1, &format!("/{id}")).await.status, 204);
+    assert_eq!(ask(Method::DELETE, 2, &format!("/{id}")).await.status, 410);
+    gone(&mark).await;
+}
