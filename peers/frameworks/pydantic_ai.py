@@ -6,7 +6,7 @@ import asyncio
 import sys
 import uuid
 
-from pydantic_ai.mcp import MCPServerStreamableHTTP
+from pydantic_ai.mcp import MCPToolset
 
 
 async def main(gateway: str) -> None:
@@ -14,7 +14,7 @@ async def main(gateway: str) -> None:
     texts = []
     for note in ["milk", "bread"]:
         # A new connection for each turn, as an agent makes it.
-        async with MCPServerStreamableHTTP(f"{gateway}/mcp/notes/~{chat}") as server:
+        async with MCPToolset(f"{gateway}/mcp/notes/~{chat}") as server:
             await server.direct_call_tool("note_add", {"text": note})
             texts.append(str(await server.direct_call_tool("note_list", {})))
     assert "milk" in texts[1] and "bread" in texts[1] and "bread" not in texts[0], texts
