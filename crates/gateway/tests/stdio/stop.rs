@@ -167,13 +167,15 @@ while True:
 async fn stop_signals_the_process_that_the_kernel_names() {
     let home = Home::new();
     std::fs::create_dir_all(home.data()).unwrap();
-    let mut victim = tokio::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let mut victim =
+        tokio::process::Command::new("sleep").arg("60").kill_on_drop(true).spawn().unwrap();
     let told = home.0.path().join("told");
     let mut impostor = tokio::process::Command::new("python3")
         .args(["-c", IMPOSTOR])
         .arg(home.data().join("socket"))
         .arg(victim.id().unwrap().to_string())
         .arg(&told)
+        .kill_on_drop(true)
         .spawn()
         .unwrap();
     until("holder", || told.with_extension("ready").exists()).await;

@@ -87,7 +87,7 @@ async fn server_has_the_environment_of_its_window() {
 #[tokio::test]
 async fn windows_of_a_modern_server_have_their_own_environment() {
     let (home, mark) = (Home::new(), mark("stdio-modern-environment"));
-    let server = program("stayput-testserver");
+    let (server, mut windows) = (program("stayput-testserver"), Vec::new());
     for window_name in ["one", "two"] {
         let mut command = home.command();
         command.arg("stdio").arg("--").arg(&server);
@@ -97,9 +97,12 @@ async fn windows_of_a_modern_server_have_their_own_environment() {
         let answer = window.call("env", json!({ "name": "TOKEN_OF" })).await;
         assert_eq!(answer["result"]["content"][0]["text"], window_name, "{answer}");
         // The first window stays open while the second one calls.
-        std::mem::forget(window);
+        windows.push(window);
     }
     assert_eq!(environments(&mark).len(), 2);
+    for window in windows {
+        assert!(window.close().await.success());
+    }
 }
 
 /// Windows of one session with different `--env` have different processes, and the second one is told why it begins with
