@@ -111,7 +111,10 @@ impl TakenKey {
         let redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
         let (mark, server) = (mark("taken-key"), TestServer::http(&["--era", "legacy"]).await);
         let servers = json!({ "test": stdio(&mark, &[]), "web": { "url": server.url() } });
-        let settings = json!({ "store": redis.url(), "lease": "3s", "seal": "5".repeat(64) });
+        let cluster = json!({ "listen": "127.0.0.1:0", "key": "k".repeat(32) });
+        let settings = json!({
+            "store": redis.url(), "lease": "3s", "seal": "5".repeat(64), "cluster": cluster,
+        });
         let first = Gateway::with(servers.clone(), settings.clone()).await;
         let second = Gateway::with(servers, settings).await;
         let child = first.client("test/~chat").await;
