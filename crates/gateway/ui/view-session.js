@@ -63,7 +63,7 @@ function head(it) {
     ["Owner", it.owner], it.agent && ["Agent", it.agent], ["Named by", it.source], ["Servers", it.servers.join(", ") || "–"],
     ["Age", duration(it.age_seconds)], ["Idle", duration(it.idle_seconds)],
     ["Expires in", it.ended ? "–" : it.expires === null ? "never" : duration(until(it.expires))],
-    ["Calls", `${count(it.calls)}, ${count(it.failures)} failed`], ["Generation", String(it.generation)],
+    ["Calls", `${count(it.calls)}, ${count(it.failures)} failed`], ["Generation", String(it.generation)], it.holder && ["Holder", it.holder],
   ].filter(Boolean);
   return h("section", { class: "card" },
     h("div", { class: "row-of" },

@@ -22,6 +22,9 @@ const COLUMNS = [
   { title: "Memory", sort: "memory", class: "number", cell: (it) => bytes(memory(it)) },
 ];
 
+// Only where several gateways share a store.
+const HOLDER = { title: "Holder", class: "wide", cell: (it) => it.holder ?? "–" };
+
 const STATES = ["busy", "connected", "idle", "away"];
 
 export function sessionsView(main, query) {
@@ -53,11 +56,16 @@ export function sessionsView(main, query) {
       if (error.name !== "AbortError") dispatchEvent(new CustomEvent("stayput-error", { detail: error }));
     });
   };
-  table.setup({
-    label: "Sessions", columns: COLUMNS, load, sort: wanted.sort,
-    onsort: (sort) => { wanted.sort = sort; search(); },
-  });
-  table.empty.textContent = "No session matches.";
+  const setup = (cluster) => {
+    table.classList.toggle("cluster", cluster);
+    table.setup({
+      label: "Sessions", columns: cluster ? [...COLUMNS, HOLDER] : COLUMNS, load, sort: wanted.sort,
+      onsort: (sort) => { wanted.sort = sort; search(); },
+    });
+    table.empty.textContent = "No session matches.";
+  };
+  setup(false);
+  get("status").then(({ cluster }) => { if (cluster) { setup(true); search(); } }).catch(() => {});
   let timer = null;
   filter.addEventListener("input", () => {
     clearTimeout(timer);

@@ -33,6 +33,8 @@ struct Status {
     /// Open pages of the dashboard, and the tasks that take samples for them.
     pages: usize,
     sampling_tasks: usize,
+    /// Whether other gateways on the store can hold sessions.
+    cluster: bool,
 }
 
 pub(super) fn show(app: &AppState) -> Response<Reply> {
@@ -59,5 +61,6 @@ pub(super) fn show(app: &AppState) -> Response<Reply> {
         in_flight: app.links.status().iter().map(|link| link.in_flight).sum(),
         pages,
         sampling_tasks,
+        cluster: app.cluster.is_some(),
     })
 }

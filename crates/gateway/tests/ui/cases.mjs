@@ -66,6 +66,8 @@ export async function session_is_watched_and_ended({ open, page: url, gateway })
   await one.call("count");
   await links.locator(".state.live").waitFor();
   const { sessions: [again] } = (await ask(page, "sessions?filter=chat-one")).body;
+  assert.match(again.holder, /^[0-9a-f-]{36}$/);
+  assert.ok((await page.locator(".session .numbers").first().textContent()).includes(again.holder), "the holder is shown");
   const endLink = links.getByRole("button", { name: "End link" });
   await endLink.click();
   await page.getByRole("button", { name: "Cancel" }).click();
