@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{Error, handlers::Handlers};
 
-/// Configuration of a hub. See [`Hub::builder`].
+/// Configuration of a hub. See [`Hub::builder`](crate::Hub::builder).
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Builder {
@@ -64,7 +64,7 @@ impl Builder {
         Self { gateway, ..Self::default() }
     }
 
-    /// Sets the bearer token with which the hub authenticates at the gateway, see [`Hub::connect`].
+    /// Sets the bearer token with which the hub authenticates at the gateway, see [`Hub::connect`](crate::Hub::connect).
     pub fn token(mut self, token: &str) -> Self {
         if let Some(gateway) = &mut self.gateway {
             gateway.token = Some(token.to_owned());
@@ -92,7 +92,7 @@ impl Builder {
     /// Adds the servers of an existing configuration file: `mcpServers`, or VS Code's `servers`, with comments,
     /// `${NAME}` and a `stayput` object per entry. Settings at the top of the file concern only the gateway.
     ///
-    /// [`Hub::warnings`] lists the entries that were ignored, such as Stayput itself.
+    /// [`Hub::warnings`](crate::Hub::warnings) lists the entries that were ignored, such as Stayput itself.
     ///
     /// Variables must be set when the hub is built, and get their values at the first use of the server, as they are
     /// then. Processes that [`Builder::warm`] keeps ready have the values of the start.
@@ -232,7 +232,7 @@ impl Builder {
     }
 
     /// Asks this callback for headers before each request to an HTTP server. Each session has its own links then, so that
-    /// no request has the credentials of another session. [`Hub::set_headers`] and
+    /// no request has the credentials of another session. [`Hub::set_headers`](crate::Hub::set_headers) and
     /// [`Session::set_headers`](crate::Session::set_headers) override it.
     pub fn headers(mut self, headers: Headers) -> Self {
         self.headers = Some(headers);
