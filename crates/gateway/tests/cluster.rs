@@ -6,6 +6,8 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "cluster/example.rs"]
+mod example;
 #[path = "cluster/faults.rs"]
 mod faults;
 #[path = "cluster/forwarding.rs"]
