@@ -154,9 +154,10 @@ async fn directory_of_a_spare_becomes_that_of_its_session() {
     .await;
 }
 
-/// A sweep removes the directories of spares that a killed process left, but not those that live sessions have taken.
+/// A sweep of another process removes the directory of a spare whose session has ended, but not those of live sessions and
+/// of spares that wait.
 #[tokio::test]
-async fn sweep_removes_directories_of_spares_that_no_session_took() {
+async fn sweep_removes_directories_of_spares_whose_session_ended() {
     let (links, root, token) = directories();
     let stdio = stdio(&[]).env("TOKEN", token.as_str()).env("DIR", "${session.dir}");
     let server = server_with(stdio, warm(1));
@@ -175,7 +176,8 @@ async fn sweep_removes_directories_of_spares_that_no_session_took() {
     let kept = other.sweep(move |session| async move { session == live }).await;
     assert!(kept.is_empty(), "{kept}");
     assert!(dirs[0].exists(), "a live session lost its files");
-    assert!(!dirs[1].exists() && !unused.exists());
+    assert!(!dirs[1].exists(), "files of an ended session are left");
+    assert!(unused.exists(), "a spare of a live process lost its files");
     close(&links).await;
 }
 
