@@ -225,6 +225,34 @@ async fn idle_session_expires_and_its_owner_gets_the_reason() {
     assert_eq!(error.retry(), Retry::Never);
 }
 
+/// A session that is used while another one is being released stays, and can be used at once.
+#[tokio::test]
+async fn session_used_during_a_release_is_not_released() {
+    let world = World::new();
+    let sessions = world.process().await;
+    let mut open = Vec::new();
+    for name in ["a", "b"] {
+        open.push(sessions.open(&chat(name)).await.unwrap().session.id());
+    }
+    world.clock.advance(MINUTE);
+    // Closing the links of the first one takes long enough for a call in the other one.
+    let use_other = |closed: SessionId| {
+        let other = open.iter().find(|id| **id != closed).copied().unwrap();
+        let (sessions, clock) = (&sessions, &world.clock);
+        async move {
+            clock.advance(Duration::from_millis(5));
+            drop(sessions.find_by_id(&ann(), other).await.unwrap());
+        }
+    };
+    let released = sessions.release_idle(MINUTE / 2, |_| true, use_other).await.unwrap();
+    let held: Vec<_> = sessions.held_sessions().iter().map(|session| session.id()).collect();
+    assert_eq!((released, held.len()), (1, 1));
+    drop(sessions.find_by_id(&ann(), held[0]).await.unwrap());
+    world.clock.advance(MINUTE);
+    let released = sessions.release_idle(MINUTE / 2, |_| true, |_| async {}).await.unwrap();
+    assert_eq!(released, 1, "it is released once it is idle again");
+}
+
 /// R069, E33: `open_new` never returns an existing session.
 #[tokio::test]
 async fn open_new_refuses_a_taken_key() {

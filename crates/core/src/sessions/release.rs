@@ -59,11 +59,12 @@ impl Sessions {
         close: impl Fn(SessionId) -> F,
     ) -> Result<u64, SessionOpenError> {
         let now = self.clock.now();
-        let is_due = |session: &Session| {
-            let unused = !session.is_in_use() && session.last_used().after(idle) <= now;
-            unused && !session.is_ending(now) && may_move(session)
-        };
-        let due = self.table.select(|session| is_due(session).then(|| session.last_used()));
+        let due = self.table.select(|session| {
+            // Read before the checks: a use after any of them changes the time, and the session then stays.
+            let used = session.last_used();
+            let unused = !session.is_in_use() && used.after(idle) <= now;
+            (unused && !session.is_ending(now) && may_move(session)).then_some(used)
+        });
         let times: Vec<_> = due.iter().map(|(session, used)| (session.id(), *used)).collect();
         if times.is_empty() {
             return Ok(0);
@@ -75,22 +76,24 @@ impl Sessions {
         let mut released = 0;
         for (session, used) in due {
             session.mark_written(used);
-            released += u64::from(self.release(&session, now, &close).await?);
+            let may_release = |session: &Session| session.last_used() == used && may_move(session);
+            released += u64::from(self.release(&session, now, may_release, &close).await?);
         }
         Ok(released)
     }
 
-    /// Releases one session unless it is in use. If this is cancelled or fails, the next sweep claims the session again.
+    /// Releases one session unless it is in use or was used since it was selected. If this is cancelled or fails, the next sweep claims the session again.
     async fn release<F: Future<Output = ()>>(
         &self,
         session: &Arc<Session>,
         now: Timestamp,
+        may_release: impl FnOnce(&Session) -> bool,
         close: &impl Fn(SessionId) -> F,
     ) -> Result<bool, SessionOpenError> {
         let (id, lease) = (session.id(), self.lease()?);
         let _watch = self.table.watch(id);
         let _releasing = self.releasing.begin(id);
-        if !session.release_if_unused() {
+        if !session.release_if_unused(may_release) {
             return Ok(false);
         }
         let pending = self.backlog.begin_claim(id, Reachability::Existing);

@@ -273,13 +273,27 @@ impl Session {
         self.users.close();
     }
 
-    /// Releases the session if it is not in use, and returns whether it did.
-    pub(crate) fn release_if_unused(&self) -> bool {
-        let released = self.users.close_if_empty();
+    /// Releases the session if it is not in use and `may_release`, and returns whether it did. Nobody enters while
+    /// `may_release` looks, so that it also sees a user who entered and left before.
+    pub(crate) fn release_if_unused(&self, may_release: impl FnOnce(&Self) -> bool) -> bool {
+        if !self.users.close_if_empty() {
+            return false;
+        }
+        let released = may_release(self);
         if released {
             self.release();
+        } else {
+            self.reopen();
         }
         released
+    }
+
+    /// Lets users enter again, unless another caller closed the session for good meanwhile.
+    fn reopen(&self) {
+        let details = self.details();
+        if !details.closed {
+            self.users.reopen();
+        }
     }
 
     /// Closes the session if it has expired at `now`, and returns the reason. A session in use is
@@ -291,11 +305,7 @@ impl Session {
             // A user may have entered and left between the check and the close.
             _ if !self.users.close_if_empty() => return None,
             _ if self.expiry_reason(now).is_none() => {
-                // Reopen, unless another caller closed it for good meanwhile.
-                let details = self.details();
-                if !details.closed {
-                    self.users.reopen();
-                }
+                self.reopen();
                 return None;
             }
             _ => self.close(reason),
