@@ -93,6 +93,9 @@ class HubCallbacks:
         self._hub = headers
         self._stderr = stderr
         self._keepers: list[SessionIdKeeper] = []
+        # Numbers of the keepers by `id`, which the list keeps valid.
+        self._keeper_numbers: dict[int, int] = {}
+        self._keeper_lock = threading.Lock()
         self.agents: dict[str, HeaderCallback] = {}
         self.sessions: dict[str, HeaderCallback] = {}
         if headers is not None or stderr is not None:
@@ -106,11 +109,12 @@ class HubCallbacks:
     def add_keeper(self, keeper: SessionIdKeeper) -> int:
         """Returns the number of a keeper, by which the native half asks for it."""
         self._start()
-        for number, known in enumerate(self._keepers):
-            if known is keeper:
-                return number
-        self._keepers.append(keeper)
-        return len(self._keepers) - 1
+        with self._keeper_lock:
+            number = self._keeper_numbers.get(id(keeper))
+            if number is None:
+                number = self._keeper_numbers[id(keeper)] = len(self._keepers)
+                self._keepers.append(keeper)
+            return number
 
     def _start(self) -> None:
         """Starts the thread that runs the callbacks, on an event loop of its own, unless it runs."""

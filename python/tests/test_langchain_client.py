@@ -210,6 +210,23 @@ def test_callbacks_get_progress_logs_and_questions(kit: Kit) -> None:
     asyncio.run(main())
 
 
+def test_callback_that_fails_does_not_replace_the_result(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    """The call was carried out, so its result is returned; the failure is in the log."""
+
+    async def fail(*_: Any) -> None:
+        raise ValueError("the callback is broken")
+
+    async def main() -> None:
+        async with MultiServerMCPClient({"counter": stdio(kit)}, callbacks=Callbacks(fail, fail)) as client:
+            tools = by_name(await client.get_tools())
+            assert texts(await tools["slow"].ainvoke({"steps": 1, "ms": 1}))
+
+    asyncio.run(main())
+    failed = [record for record in caplog.records if record.name == "stayput.callbacks"]
+    assert [record.getMessage() for record in failed] == ["a callback of the tool `slow` failed"] * 2
+    assert "the callback is broken" in caplog.text
+
+
 def test_auth_of_a_connection_is_asked_for_each_request() -> None:
     """An `httpx.Auth`, whose flow is run for the headers, and told of a refusal."""
     import httpx

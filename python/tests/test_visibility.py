@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -189,6 +191,25 @@ def test_run_continues_with_the_ids_of_its_keeper() -> None:
 
     with demo_server() as url:
         asyncio.run(main(url))
+
+
+def test_keepers_of_many_threads_have_numbers_of_their_own() -> None:
+    """One user's session id never goes to the keeper of another; a keeper that is used again keeps its number."""
+    from stayput.sync import Hub
+
+    class Yielding(list[stayput.SessionIdKeeper]):
+        """Lets other threads run after each change."""
+
+        def append(self, keeper: stayput.SessionIdKeeper, /) -> None:
+            super().append(keeper)
+            time.sleep(0)
+
+    keepers = [Kept() for _ in range(400)]
+    with Hub.from_config({"mcpServers": {}}) as hub, ThreadPoolExecutor(8) as threads:
+        hub._headers._keepers = Yielding()
+        numbers = list(threads.map(hub._headers.add_keeper, keepers))
+        assert sorted(numbers) == list(range(len(keepers)))
+        assert list(threads.map(hub._headers.add_keeper, keepers)) == numbers
 
 
 def test_keeper_that_fails_is_an_error_without_its_text() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ from typing import Any, TypeAlias
 
 from .._errors import InvalidInputError
 from .._types import ToolResult
+
+_logger = logging.getLogger("stayput.callbacks")
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,10 @@ class CallListener:
             self._running.append(asyncio.ensure_future(work))
 
     async def finish(self) -> None:
-        """Waits for the callbacks."""
-        await asyncio.gather(*self._running)
+        """Waits for the callbacks. One that fails is logged, because the result of the call stays what it is."""
+        for outcome in await asyncio.gather(*self._running, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                _logger.error("a callback of the tool `%s` failed", self._context.tool_name, exc_info=outcome)
 
 
 def elicitation_handler(callbacks: Callbacks) -> Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]] | None:
