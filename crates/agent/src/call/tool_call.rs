@@ -134,7 +134,13 @@ impl Future for ToolCall {
                 Ok(ToolResult::new(answer, after_loss))
             }));
         }
-        let polled = self.sent.as_mut().map_or(Poll::Pending, |sent| sent.as_mut().poll(cx));
+        let Some(sent) = self.sent.as_mut() else {
+            // A mistake of the caller, which would wait forever.
+            let sentence =
+                "the call has ended already, and its result was returned; make a new call";
+            return Poll::Ready(Err(Error::InvalidInput(sentence.to_owned())));
+        };
+        let polled = sent.as_mut().poll(cx);
         if polled.is_ready() {
             // Drops the session guard now, even if the caller keeps this value.
             self.sent = None;

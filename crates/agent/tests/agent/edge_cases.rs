@@ -294,6 +294,19 @@ async fn every_request_opens_the_link_and_is_refused_after_the_end() {
     }
 }
 
+/// A call that is awaited again after its end is refused, and does not hang.
+#[tokio::test]
+async fn ended_call_is_refused() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    let session = hub.session("a").await.unwrap();
+    let mut call = session.call("counter", "count", json!({}));
+    assert_eq!((&mut call).await.unwrap().text(), "1");
+    let again = tokio::time::timeout(TEST_TIMEOUT, &mut call).await.expect("no hang");
+    assert!(matches!(again, Err(Error::InvalidInput(_))), "{again:?}");
+    assert_eq!(count_on(&session).await.unwrap(), 2, "it ran once");
+}
+
 /// R027, R028, R107, R131: the Python binding and frameworks rely on it.
 #[test]
 fn handles_are_send_and_sync() {
