@@ -133,3 +133,18 @@ async fn samples_need_an_open_page() {
     let socket = gateway.folder.path().join("store.db.d/socket");
     dashboard.run("samples_need_an_open_page", json!({ "counts": { "socket": socket } })).await;
 }
+
+/// The program that opens the browser gets a private file, because every user of the machine can read arguments.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn token_is_no_argument_of_the_browser() {
+    let gateway = Gateway::start(json!({})).await;
+    let opened = page::open_browser(&gateway).await;
+    let path = opened.arguments.trim();
+    assert!(path.ends_with("/open.html") && !path.contains("stp_"), "{path}");
+    assert_eq!(opened.modes, "700 600\n");
+    assert!(opened.page.contains("url=http://127.0.0.1:"), "{}", opened.page);
+    assert!(opened.page.contains("/ui/#token=stp_"), "{}", opened.page);
+    let folder = std::path::Path::new(path).parent().unwrap();
+    assert!(!folder.exists(), "the folder is removed at the end");
+}

@@ -69,6 +69,44 @@ impl Drop for Dashboard {
     }
 }
 
+/// Record of an opened browser.
+#[cfg(target_os = "linux")]
+pub(crate) struct OpenedBrowser {
+    /// Arguments of the program that opens it, one in a line.
+    pub(crate) arguments: String,
+    /// Modes of the folder and of the file that it gets.
+    pub(crate) modes: String,
+    /// Content of that file.
+    pub(crate) page: String,
+}
+
+/// Runs `stayput ui` on a terminal, with a program in place of `xdg-open` that records what it gets, and ends it with
+/// Ctrl-C.
+#[cfg(target_os = "linux")]
+pub(crate) async fn open_browser(gateway: &Gateway) -> OpenedBrowser {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = gateway.folder.path().join("browser");
+    std::fs::create_dir(&folder).unwrap();
+    let opener = folder.join("xdg-open");
+    let text = "#!/bin/sh\ncd \"${0%/*}\" || exit 1\nprintf '%s\\n' \"$@\" >arguments\n\
+                echo \"$(stat -c %a \"${1%/*}\") $(stat -c %a \"$1\")\" >modes\ncat \"$1\" >page\n: >done\n";
+    std::fs::write(&opener, text).unwrap();
+    std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let program = env!("CARGO_BIN_EXE_stayput");
+    let line = format!("exec '{program}' ui --config '{}'", gateway.config().display());
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env("PATH", path).env("DISPLAY", ":0");
+    command.env("TMPDIR", &folder).env("XDG_DATA_HOME", gateway.folder.path().join("data"));
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    crate::support::until("the browser is opened", || folder.join("done").exists()).await;
+    child.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    assert!(child.wait().unwrap().success());
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    OpenedBrowser { arguments: read("arguments"), modes: read("modes"), page: read("page") }
+}
+
 /// Creates a token and its entry in the configuration.
 pub(crate) fn token(arguments: &[&str]) -> (String, Value) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));

@@ -1,8 +1,10 @@
 //! `stayput ui`: serves the dashboard on a loopback port, and forwards its requests to the gateway.
 
 use std::{
-    env,
-    io::IsTerminal as _,
+    env, fs,
+    io::{self, IsTerminal as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -13,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use stayput_core::{Clock as _, SessionId, SystemClock};
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
@@ -59,9 +62,7 @@ pub(crate) async fn run(way: GatewayAddress, args: &UiArgs) -> Result<(), Remote
     let url = format!("http://{address}/ui/#token={}", token.expose());
     let mut stop = signal(SignalKind::terminate()).map_err(|error| failed("SIGTERM", &error))?;
     say(&format!("the dashboard is at {url}\nthe address works once; Ctrl-C ends the page"));
-    if !args.no_browser {
-        open_browser(&url);
-    }
+    let _file = if args.no_browser { None } else { open_browser(&url) };
     let page = Dashboard { way, token: Mutex::new(Some(token)), logins: Logins::default() };
     tokio::select! {
         () = accept(Arc::new(page), listener) => {}
@@ -71,15 +72,52 @@ pub(crate) async fn run(way: GatewayAddress, args: &UiArgs) -> Result<(), Remote
     Ok(())
 }
 
-/// Opens a browser, if there is a desktop and a person.
-fn open_browser(url: &str) {
+/// Opens a browser, if there is a desktop and a person. Returns the file that the browser reads.
+fn open_browser(url: &str) -> Option<RedirectFile> {
     let has_desktop = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| env::var_os(name).is_some());
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    if std::io::stdout().is_terminal() && (has_desktop || cfg!(target_os = "macos")) {
-        let mut command = Command::new(program);
-        command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // The address is printed anyway.
-        let _ = command.spawn();
+    if !io::stdout().is_terminal() || !(has_desktop || cfg!(target_os = "macos")) {
+        return None;
+    }
+    // Failures are ignored, because the address is printed anyway.
+    let file = RedirectFile::create(url).ok()?;
+    let mut command = Command::new(program);
+    command.arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _ = command.spawn();
+    Some(file)
+}
+
+/// Page in a private folder that leads to the address. The arguments of a process can be read by every user of the
+/// machine, so the address with its token is not one of them. Dropping it removes the folder.
+struct RedirectFile {
+    folder: PathBuf,
+}
+
+impl RedirectFile {
+    fn create(url: &str) -> io::Result<Self> {
+        let name = format!("stayput-ui-{}", SessionId::generate(SystemClock.now()));
+        let file = Self { folder: env::temp_dir().join(name) };
+        fs::DirBuilder::new().mode(0o700).create(&file.folder)?;
+        let mut options = fs::OpenOptions::new();
+        let mut page = options.write(true).create_new(true).mode(0o600).open(file.path())?;
+        writeln!(
+            page,
+            "<!doctype html><meta charset=utf-8><title>Stayput</title>\
+             <meta http-equiv=refresh content=\"0;url={url}\"><a href=\"{url}\">Dashboard</a>"
+        )?;
+        Ok(file)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("open.html")
+    }
+}
+
+impl Drop for RedirectFile {
+    fn drop(&mut self) {
+        // The token works once, so a file that stays gives no access.
+        let _ = fs::remove_file(self.path());
+        let _ = fs::remove_dir(&self.folder);
     }
 }
 
