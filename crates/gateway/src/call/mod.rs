@@ -29,7 +29,7 @@ use crate::{
     observe::{
         CallEnd,
         call_record::{CallRecord, CallStart},
-        recent::NameCarrier,
+        recent::NameSource,
     },
     reply::{self, Reply, ReplyText, RequestRef, loss::depends_on_state},
     state::AppState,
@@ -75,7 +75,7 @@ impl From<ReplyText> for CallOutcome {
 
 /// Result of the first step: the owner of the call, or an answer without a call.
 enum IdentifyOutcome {
-    Owner(CallOwner, Option<RequestEdit>, Option<NameCarrier>),
+    Owner(CallOwner, Option<RequestEdit>, Option<NameSource>),
     Answered(ReplyText),
 }
 
@@ -152,7 +152,7 @@ async fn identify(
 /// Checks the limits, finds the link, and sends the call unless a loss has to be reported first.
 async fn start(
     context: &RequestContext<'_>,
-    (owner, carrier): (CallOwner, Option<NameCarrier>),
+    (owner, carrier): (CallOwner, Option<NameSource>),
     (id, in_flight, era): (Arc<str>, Option<InFlight>, CallEra),
     edit: Option<RequestEdit>,
 ) -> CallOutcome {

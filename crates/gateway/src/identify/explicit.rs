@@ -6,7 +6,7 @@ use stayput_core::{Agent, Name, SessionId};
 use stayput_identify::{ArgumentName, ArgumentRule, ExplicitNames, MetaMembers, SessionArguments};
 
 use super::{RequestContext, refusal::Refusal};
-use crate::{observe::recent::NameCarrier, state::AppState};
+use crate::{observe::recent::NameSource, state::AppState};
 
 /// Names of a request, and facts about them.
 pub(super) struct ReadNames {
@@ -14,7 +14,7 @@ pub(super) struct ReadNames {
     /// Whether the target is known to keep state.
     pub(super) kept: bool,
     /// Part of the request that has the first name.
-    pub(super) carrier: Option<NameCarrier>,
+    pub(super) carrier: Option<NameSource>,
 }
 
 /// Reads the names of a request from every name source that is enabled.
@@ -29,7 +29,7 @@ pub(super) async fn read(
     own: bool,
 ) -> Result<ReadNames, Refusal> {
     let (mut names, mut carrier) = (ExplicitNames::default(), None);
-    let mut read_from = |names: &ExplicitNames, source: NameCarrier| {
+    let mut read_from = |names: &ExplicitNames, source: NameSource| {
         if names.first().is_some() {
             carrier.get_or_insert(source);
         }
@@ -37,25 +37,25 @@ pub(super) async fn read(
     let argument = argument(app, context, own).await;
     if let Some((arguments, name, rule)) = argument {
         names.read_argument(arguments, name, rule)?;
-        read_from(&names, NameCarrier::Argument);
+        read_from(&names, NameSource::Argument);
     }
     let name_sources = &app.identify.configured.name_sources;
     if name_sources.meta {
         names.read_meta(members)?;
-        read_from(&names, NameCarrier::Meta);
+        read_from(&names, NameSource::Meta);
     }
     if name_sources.header {
         names.read_header(context.headers)?;
-        read_from(&names, NameCarrier::Header);
+        read_from(&names, NameSource::Header);
     }
     if let Some(key) = context.path_key {
         names.read_path(key)?;
-        read_from(&names, NameCarrier::Path);
+        read_from(&names, NameSource::Path);
     }
     for source in &name_sources.custom {
         let claim = |name: &str| context.claims.text(name);
         names.read_custom(source, context.headers, members, claim)?;
-        read_from(&names, NameCarrier::Custom);
+        read_from(&names, NameSource::Custom);
     }
     // Only tools of a server that keeps state take the argument.
     let kept = argument.is_some() && !own;

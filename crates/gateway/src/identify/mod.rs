@@ -33,7 +33,7 @@ pub(crate) use self::{
     open::open_by_key,
     refusal::Refusal,
 };
-use crate::{observe::recent::NameCarrier, reply::ReplyText, state::AppState};
+use crate::{observe::recent::NameSource, reply::ReplyText, state::AppState};
 
 /// Result of identification.
 pub(crate) enum SessionChoice {
@@ -49,7 +49,7 @@ pub(crate) enum SessionChoice {
         /// The request named no session; this one ends with the call.
         ephemeral: bool,
         /// Part of the request that named the session, or the policy that chose it.
-        carrier: NameCarrier,
+        carrier: NameSource,
     },
     /// The request is not run. This is its answer: a tool error or an error, as JSON-RPC text.
     Answer(ReplyText),
@@ -78,7 +78,7 @@ pub(crate) struct NamedSession {
     /// Message without the session name, if it had to be removed.
     text: Option<RequestEdit>,
     /// Part of the request that names the session.
-    carrier: Option<NameCarrier>,
+    carrier: Option<NameSource>,
 }
 
 /// Identifies the session of a request.
@@ -91,8 +91,8 @@ pub(crate) async fn identify_session(context: &RequestContext<'_>) -> SessionCho
             found => found,
         };
         let carrier = carrier.unwrap_or(match context.connection {
-            Some(_) => NameCarrier::Connection,
-            None => NameCarrier::Cookie,
+            Some(_) => NameSource::Connection,
+            None => NameSource::Cookie,
         });
         Ok::<_, Refusal>(match found {
             Some(FoundSession { session, origin, .. }) => SessionChoice::Session {
@@ -171,7 +171,7 @@ pub(crate) async fn named_session(
         None => Box::pin(open::open_by_name(app, context, name)).await?,
     };
     connection::note_named_session(context, &found.session);
-    let carrier = Some(carrier.unwrap_or(NameCarrier::Hint));
+    let carrier = Some(carrier.unwrap_or(NameSource::Hint));
     Ok(NamedSession { found: Some(found), text, carrier })
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::{UnidentifiedPolicy, target::Target},
-    observe::recent::NameCarrier,
+    observe::recent::NameSource,
     reply::{self, ReplyText},
     state::{AppState, identify_rules::ConnectionKind},
 };
@@ -123,7 +123,7 @@ async fn mint(
     context: &RequestContext<'_>,
 ) -> Result<SessionChoice, SessionOpenError> {
     let (OpenedSession { session, origin }, handle) = provisional(app, context).await?;
-    let (given, carrier) = (Some(handle), NameCarrier::Minted);
+    let (given, carrier) = (Some(handle), NameSource::Minted);
     Ok(SessionChoice::Session { session, origin, text: None, given, ephemeral: false, carrier })
 }
 
@@ -135,7 +135,7 @@ async fn open_ephemeral(
     let options =
         OpenOptions::new(context.owner.clone()).expiry(Expiry::idle(EPHEMERAL_IDLE_LIMIT));
     let OpenedSession { session, origin } = app.open(&options, context.label()).await?;
-    let carrier = NameCarrier::Ephemeral;
+    let carrier = NameSource::Ephemeral;
     Ok(SessionChoice::Session {
         session,
         origin,
@@ -154,7 +154,7 @@ async fn open_for_owner(
     // This key source is reserved, so that no client reaches the session by chance.
     let Ok(key) = Key::new("owner", "all") else { return Err(SessionOpenError::Unknown) };
     let OpenedSession { session, origin } = open_by_key(app, context, Agent::none(), key).await?;
-    let carrier = NameCarrier::Owner;
+    let carrier = NameSource::Owner;
     Ok(SessionChoice::Session {
         session,
         origin,

@@ -11,7 +11,7 @@ use crate::observe::{
     CallEnd, CallObservation, CallSubject, Observers,
     metrics::{Metrics, Timing},
     recent::{
-        NameCarrier,
+        NameSource,
         call_history::{CallHistory, CallOpening, RunningEntry},
     },
     session_stats::SessionStats,
@@ -39,7 +39,7 @@ pub(crate) struct CallStart<'a> {
     pub(crate) message: &'a Message<'a>,
     pub(crate) headers: &'a HeaderMap,
     /// Part of the request that named the session.
-    pub(crate) carrier: Option<NameCarrier>,
+    pub(crate) carrier: Option<NameSource>,
     /// Short number of the client's connection.
     pub(crate) connection: Option<u32>,
     pub(crate) history: &'a Arc<CallHistory>,

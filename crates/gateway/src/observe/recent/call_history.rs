@@ -13,7 +13,7 @@ use rustc_hash::{FxBuildHasher, FxHasher};
 use stayput_core::{Clock as _, SessionId, SystemClock, Timestamp};
 use tokio::time::Instant;
 
-use super::{NameCarrier, inline_name::InlineName};
+use super::{NameSource, inline_name::InlineName};
 use crate::observe::CallEnd;
 
 /// Number of parts, each with its own lock.
@@ -46,7 +46,7 @@ struct Entry {
     /// Name of the tool, or method of another request.
     label: InlineName<40>,
     server: InlineName<20>,
-    carrier: Option<NameCarrier>,
+    carrier: Option<NameSource>,
     /// Outcome. `None` while the call runs.
     end: Option<CallEnd>,
     arguments: Option<Box<str>>,
@@ -61,7 +61,7 @@ pub(crate) struct CallOpening<'a> {
     /// Size of the request.
     pub(crate) sent: usize,
     /// Part of the request that named the session.
-    pub(crate) carrier: Option<NameCarrier>,
+    pub(crate) carrier: Option<NameSource>,
     /// Short number of the client's connection.
     pub(crate) connection: Option<u32>,
     /// Raw JSON of the arguments.
@@ -79,7 +79,7 @@ pub(crate) struct PastCall {
     pub(crate) connection: Option<u32>,
     pub(crate) label: String,
     pub(crate) server: String,
-    pub(crate) carrier: Option<NameCarrier>,
+    pub(crate) carrier: Option<NameSource>,
     pub(crate) end: Option<CallEnd>,
     pub(crate) arguments: Option<String>,
 }
@@ -177,7 +177,9 @@ impl Part {
         }
         self.uses += 1;
         self.arguments += entry.arguments.as_ref().map_or(0, |it| it.len());
-        let of_session = self.sessions.entry(session).or_default();
+        // A session that was dropped and comes back gets new numbers, because a call from before may still run.
+        let fresh = || SessionCalls { first: self.uses, ..SessionCalls::default() };
+        let of_session = self.sessions.entry(session).or_insert_with(fresh);
         of_session.used = self.uses;
         if of_session.calls.len() == CALLS
             && let Some(oldest) = of_session.calls.pop_front()
@@ -298,7 +300,7 @@ mod tests {
             server: "notes",
             label,
             sent: 10,
-            carrier: Some(NameCarrier::Header),
+            carrier: Some(NameSource::Header),
             connection: None,
             arguments: None,
         }
@@ -343,6 +345,21 @@ mod tests {
         let kept = all.iter().filter(|id| !history.calls(**id).is_empty()).count();
         assert!(kept <= PARTS * SESSIONS && kept > SESSIONS, "{kept}");
         assert!(!history.calls(all[0]).is_empty() && history.calls(all[1]).is_empty());
+    }
+
+    #[test]
+    fn call_of_a_dropped_session_does_not_end_a_later_one() {
+        let history = Arc::new(CallHistory::default());
+        let all = ids(PARTS * SESSIONS * 3);
+        let before = history.begin(all[0], opening("before"));
+        for id in &all[1..] {
+            history.begin(*id, opening("once")).end(CallEnd::Ok, 0);
+        }
+        assert!(history.calls(all[0]).is_empty());
+        let _later = history.begin(all[0], opening("later"));
+        before.end(CallEnd::Error, 1);
+        let calls = history.calls(all[0]);
+        assert_eq!((calls.len(), &*calls[0].label, calls[0].end), (1, "later", None));
     }
 
     #[test]

@@ -9,12 +9,12 @@
 pub(crate) mod call_history;
 pub(crate) mod event_log;
 mod inline_name;
-mod name_carrier;
+mod name_source;
 pub(crate) mod samples;
 
 use std::sync::Arc;
 
-pub(crate) use self::name_carrier::{NameCarrier, NameClass};
+pub(crate) use self::name_source::{NameClass, NameSource};
 use self::{call_history::CallHistory, event_log::EventLog, samples::Samples};
 
 /// Most memory of all ring buffers together.

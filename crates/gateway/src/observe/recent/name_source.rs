@@ -2,7 +2,7 @@
 
 /// Part of a request that named its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NameCarrier {
+pub(crate) enum NameSource {
     /// Argument of the tool call.
     Argument,
     /// Member of `_meta`.
@@ -26,7 +26,7 @@ pub(crate) enum NameCarrier {
     Ephemeral,
 }
 
-/// Class of carriers. A request belongs to the session of the first class that is present.
+/// Class of sources. A request belongs to the session of the first class that is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameClass {
     Explicit,
@@ -35,7 +35,7 @@ pub(crate) enum NameClass {
     Policy,
 }
 
-impl NameCarrier {
+impl NameSource {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Argument => "argument",
@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn classes_before_the_one_that_counted_were_absent() {
-        let absent = |carrier: NameCarrier| carrier.class().absent().collect::<Vec<_>>();
-        assert_eq!(absent(NameCarrier::Header), []);
-        assert_eq!(absent(NameCarrier::Connection), [NameClass::Explicit, NameClass::Hint]);
-        assert_eq!(absent(NameCarrier::Ephemeral).len(), 3);
+        let absent = |source: NameSource| source.class().absent().collect::<Vec<_>>();
+        assert_eq!(absent(NameSource::Header), []);
+        assert_eq!(absent(NameSource::Connection), [NameClass::Explicit, NameClass::Hint]);
+        assert_eq!(absent(NameSource::Ephemeral).len(), 3);
     }
 }
