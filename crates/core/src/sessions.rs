@@ -488,6 +488,12 @@ impl Sessions {
         self.table.len()
     }
 
+    /// Whether the sessions of this process may be used now.
+    #[must_use]
+    pub fn has_lease(&self) -> bool {
+        self.check_lease(self.clock.reading()).is_ok()
+    }
+
     /// Returns the lease if this process may still rely on it.
     fn lease(&self) -> Result<Lease, SessionOpenError> {
         self.lease_at(self.clock.reading())

@@ -214,7 +214,7 @@ pub(super) async fn add_memory(
 pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
     let record = record(app, id).await?;
     let held = app.sessions.get_held(record.id).filter(|_| record.is_live());
-    if let Some(holder) = holder_elsewhere(app, &record).filter(|_| held.is_none()) {
+    if let Some(holder) = holder_elsewhere(app, &record) {
         return Err(Refusal::held_by(&holder));
     }
     let record = held.as_ref().map_or_else(|| Arc::new(record), |held| held.record());
@@ -228,7 +228,8 @@ pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
 
 /// Returns the other replica that holds a live session, which knows more of it than the record.
 fn holder_elsewhere(app: &AppState, record: &Record) -> Option<Holder> {
-    let lease = record.holder.filter(|_| record.is_live())?;
+    let is_held_here = app.sessions.get_held(record.id).is_some();
+    let lease = record.holder.filter(|_| record.is_live() && !is_held_here)?;
     app.cluster.as_ref()?.live_peer(&lease.holder.to_string())
 }
 
@@ -259,6 +260,9 @@ pub(super) async fn end(app: &Arc<AppState>, id: &str) -> Answer {
 /// Ends the link of a session to one server. The next call on it reports the loss. A shared link ends for all sessions.
 pub(super) async fn end_link(app: &Arc<AppState>, id: &str, server: &str) -> Answer {
     let record = record(app, id).await?;
+    if let Some(holder) = holder_elsewhere(app, &record) {
+        return Err(Refusal::held_by(&holder));
+    }
     let has_link = Reports::now(app).of(app, &record).iter().any(|it| it.key.server() == server);
     let Some(server) = app.servers.get(server).filter(|_| has_link && record.is_live()) else {
         let sentence = format!("session {} has no link to `{server}`", record.id);

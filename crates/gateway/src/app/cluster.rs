@@ -50,12 +50,15 @@ pub(super) fn check(plan: &Plan) -> Result<(), ServeError> {
     }
 }
 
-/// Binds the internal listener, if there is one. Returns the holder with the address under which others reach it.
+/// Binds the internal listener, if there is one. Returns the holder with the address under which others reach it. A
+/// gateway for local clients alone does not have the servers of requests that others would forward, so it has no address.
 pub(super) async fn bind(
     plan: &Plan,
     holder: Holder,
 ) -> Result<(Option<TcpListener>, Holder), ServeError> {
-    let Some(settings) = &plan.cluster else { return Ok((None, holder)) };
+    let Some(settings) = plan.cluster.as_ref().filter(|_| plan.listen.is_some()) else {
+        return Ok((None, holder));
+    };
     let address = settings.listen;
     let failed = |error: io::Error| ServeError::ClusterListen { address, error };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -145,7 +148,8 @@ impl Registration {
         let lease = app.sessions.current_lease();
         self.registry.write(&self.holder, lease, &self.row).await?;
         if let Some(cluster) = &app.cluster {
-            cluster.set_live(self.registry.read().await?);
+            let since = Instant::now();
+            cluster.set_live(self.registry.read().await?, since);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Request to another replica, and the certainty whether it ran.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -24,8 +24,8 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Path at which a replica is told that a connection has another default session.
 pub(crate) const CONNECTION_CHANGED: &str = "/cluster/connection";
 
-/// Longest wait for one replica to read a connection anew.
-const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause before a replica that has not read a connection anew is told again.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Largest answer that is not a stream: that of a call, and some bytes for its envelope.
 const MAX_ANSWER: usize = 2 * Message::MAX_BYTES;
@@ -104,22 +104,22 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Makes all live replicas read a connection anew.
-    pub(crate) async fn announce_connection(&self, name: &Handle, principal: &Principal) {
+    /// Makes all live replicas read a connection anew. Waits for each until it has done so or its lease is found dead, at
+    /// most as long as `limit`.
+    pub(crate) async fn announce_connection(
+        &self,
+        name: &Handle,
+        principal: &Principal,
+        limit: Duration,
+    ) {
         let Ok(value) = HeaderValue::from_str(name.expose()) else { return };
         let headers: HeaderMap =
             [(http::HeaderName::from_static(mcp::SESSION_ID), value)].into_iter().collect();
         let peers = self.live_peers();
         let told = peers.iter().map(|peer| async {
-            let request = ForwardedRequest {
-                method: &Method::POST,
-                path: CONNECTION_CHANGED,
-                headers: &headers,
-                body: Bytes::new(),
-                principal,
-            };
-            let told = tokio::time::timeout(ANNOUNCE_TIMEOUT, self.forward(peer, request)).await;
-            if !matches!(told, Ok(ForwardOutcome::Answered(_))) {
+            let told =
+                tokio::time::timeout(limit, self.tell_of_connection(peer, &headers, principal));
+            if told.await.is_err() {
                 tracing::warn!(
                     "the replica at {} does not know of a changed connection",
                     peer.address
@@ -128,10 +128,27 @@ impl Cluster {
         });
         join_all(told).await;
     }
+
+    /// Tells a replica to read a connection anew, until it has done so or is gone.
+    async fn tell_of_connection(&self, peer: &Holder, headers: &HeaderMap, principal: &Principal) {
+        while self.live_peers().contains(peer) {
+            let request = ForwardedRequest {
+                method: &Method::POST,
+                path: CONNECTION_CHANGED,
+                headers,
+                body: Bytes::new(),
+                principal,
+            };
+            match self.forward(peer, request).await {
+                ForwardOutcome::Answered(answer) if answer.status().is_success() => return,
+                _ => tokio::time::sleep(ANNOUNCE_INTERVAL).await,
+            }
+        }
+    }
 }
 
 /// Passes the answer of a replica to `request` on: a stream as it comes, anything else as a whole.
-async fn relay(answer: stayput_http::Response, peer: &Peer, request: &[u8]) -> ForwardOutcome {
+async fn relay(answer: stayput_http::Response, peer: &Arc<Peer>, request: &[u8]) -> ForwardOutcome {
     let (status, headers) = (answer.status, answer.headers);
     let body = if is_stream(&headers) {
         Reply::Stream(Box::new(ProxiedStream::new(answer.body, peer.died(), request)))

@@ -24,6 +24,7 @@ use std::fmt;
 
 use stayput_core::Holder;
 use stayput_http::{Client, ClientError, ClientSettings, Proxy};
+use tokio::time::Instant;
 
 pub(crate) use self::{
     forward::{CONNECTION_CHANGED, ForwardOutcome, ForwardedRequest, unknown},
@@ -77,15 +78,17 @@ impl Cluster {
         self.peers.find(id)
     }
 
-    /// Returns all other replicas that are known to live.
+    /// Returns all other replicas that are known to live, and have an address.
     pub(crate) fn live_peers(&self) -> Vec<Holder> {
-        self.peers.all()
+        let mut all = self.peers.all();
+        all.retain(|peer| !peer.address.is_empty());
+        all
     }
 
-    /// Sets the gateways whose leases are alive. Requests in flight to others fail.
-    pub(crate) fn set_live(&self, live: Vec<LiveGateway>) {
+    /// Sets the gateways whose leases were alive at `since`. Requests in flight to others fail.
+    pub(crate) fn set_live(&self, live: Vec<LiveGateway>, since: Instant) {
         let others = live.into_iter().filter(|it| it.holder.id != self.own.id);
-        for gone in self.peers.update(others.map(|it| it.holder)) {
+        for gone in self.peers.update(others.map(|it| it.holder), since) {
             tracing::warn!(replica = %gone.id, "replica {} at {} is gone", gone.id, gone.address);
             self.holders.forget_holder(&gone);
         }

@@ -7,7 +7,7 @@ use std::{
 
 use stayput_core::{Holder, HolderId};
 use stayput_http::{Target, TargetError};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 /// One replica.
 pub(super) struct Peer {
@@ -16,12 +16,15 @@ pub(super) struct Peer {
     base: String,
     /// True when its lease was found dead.
     dead: watch::Sender<bool>,
+    /// Time at which this gateway learned of it.
+    added: Instant,
 }
 
 impl Peer {
     fn new(holder: &Holder) -> Self {
         let base = holder.address.trim_end_matches('/').to_owned();
-        Self { holder: holder.clone(), base, dead: watch::Sender::new(false) }
+        let (dead, added) = (watch::Sender::new(false), Instant::now());
+        Self { holder: holder.clone(), base, dead, added }
     }
 
     /// Returns the URL of a path at this replica.
@@ -30,35 +33,42 @@ impl Peer {
     }
 
     /// Waits until the lease of the replica is found dead: it will not answer any more.
-    pub(super) fn died(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut dead = self.dead.subscribe();
+    pub(super) fn died(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
+        let peer = self.clone();
         async move {
-            let _ = dead.wait_for(|dead| *dead).await;
+            // The sender lives as long as `peer`, so the wait does not fail.
+            let _ = peer.dead.subscribe().wait_for(|dead| *dead).await;
         }
     }
 }
 
-/// Replicas by their ids.
+/// Replicas by their ids and addresses: a gateway that was started anew can have its former id at another address.
 #[derive(Default)]
-pub(super) struct Peers(RwLock<HashMap<HolderId, Arc<Peer>>>);
+pub(super) struct Peers(RwLock<HashMap<(HolderId, String), Arc<Peer>>>);
+
+/// Returns the key of a replica.
+fn key(holder: &Holder) -> (HolderId, String) {
+    (holder.id, holder.address.clone())
+}
 
 impl Peers {
     /// Returns a replica, which the store has named. It may be newer than the last read of the registry.
     pub(super) fn get(&self, holder: &Holder) -> Arc<Peer> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&holder.id).cloned();
-        if let Some(known) = known.filter(|it| it.holder.address == holder.address) {
-            return known;
-        }
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let peer = Arc::new(Peer::new(holder));
-        all.insert(holder.id, peer.clone());
-        peer
+        let key = key(holder);
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        known.unwrap_or_else(|| {
+            let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            // Another request may have added it meanwhile.
+            all.entry(key).or_insert_with(|| Arc::new(Peer::new(holder))).clone()
+        })
     }
 
     /// Returns the replica with this id.
     pub(super) fn find(&self, id: &str) -> Option<Holder> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.get(&id.parse().ok()?).map(|peer| peer.holder.clone())
+        let id: HolderId = id.parse().ok()?;
+        let found = all.values().filter(|peer| peer.holder.id == id);
+        found.max_by_key(|peer| peer.added).map(|peer| peer.holder.clone())
     }
 
     /// Returns all replicas.
@@ -67,16 +77,15 @@ impl Peers {
         all.values().map(|peer| peer.holder.clone()).collect()
     }
 
-    /// Sets the replicas that live. Returns those that do not any more; requests in flight to them fail.
-    pub(super) fn update(&self, live: impl Iterator<Item = Holder>) -> Vec<Holder> {
-        let live: HashMap<HolderId, Holder> = live.map(|it| (it.id, it)).collect();
+    /// Sets the replicas that lived at `since`. Returns those that do not any more; requests in flight to them fail. One
+    /// that was added later may not have been registered yet, and stays.
+    pub(super) fn update(&self, live: impl Iterator<Item = Holder>, since: Instant) -> Vec<Holder> {
+        let live: HashMap<_, _> = live.map(|it| (key(&it), it)).collect();
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_gone = |peer: &Arc<Peer>| {
-            live.get(&peer.holder.id).is_none_or(|it| it.address != peer.holder.address)
-        };
-        let gone: Vec<_> = all.extract_if(|_, peer| is_gone(peer)).collect();
-        for (id, holder) in &live {
-            all.entry(*id).or_insert_with(|| Arc::new(Peer::new(holder)));
+        let gone: Vec<_> =
+            all.extract_if(|key, peer| peer.added < since && !live.contains_key(key)).collect();
+        for (key, holder) in live {
+            all.entry(key).or_insert_with_key(|_| Arc::new(Peer::new(&holder)));
         }
         drop(all);
         gone.into_iter()
@@ -85,5 +94,44 @@ impl Peers {
                 peer.holder.clone()
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    /// All requests to a replica wait for the same one to die, which a list from before its registration does not tell.
+    #[tokio::test]
+    async fn replica_dies_once_a_later_list_lacks_it() {
+        let (peers, holder) = (Peers::default(), Holder::at("http://127.0.0.1:1").unwrap());
+        let before = Instant::now();
+        let (one, two) = (peers.get(&holder), peers.get(&holder));
+        assert!(Arc::ptr_eq(&one, &two));
+        assert!(peers.update(std::iter::empty(), before).is_empty());
+        assert!(one.died().now_or_never().is_none());
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        assert_eq!(peers.update(std::iter::empty(), Instant::now()).len(), 1);
+        assert!(one.died().now_or_never().is_some());
+        let again = peers.get(&holder);
+        assert!(again.died().now_or_never().is_none());
+    }
+
+    /// A gateway that starts anew at another address ends the requests to its former one, and no others.
+    #[tokio::test]
+    async fn replica_at_another_address_is_another_one() {
+        let old = Holder::at("http://127.0.0.1:1").unwrap();
+        let new = Holder { id: old.id, ..Holder::at("http://127.0.0.1:2").unwrap() };
+        let peers = Peers::default();
+        let (one, two) = (peers.get(&old), peers.get(&new));
+        assert!(one.died().now_or_never().is_none());
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        let live = [new.clone()];
+        assert_eq!(peers.update(live.into_iter(), Instant::now()), [old]);
+        assert!(one.died().now_or_never().is_some());
+        assert!(two.died().now_or_never().is_none());
+        assert_eq!(peers.find(&new.id.to_string()), Some(new));
     }
 }

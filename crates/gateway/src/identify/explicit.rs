@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{Agent, Name, SessionId};
+use stayput_core::{Agent, Name, SessionId, SessionOpenError};
 use stayput_identify::{ArgumentName, ArgumentRule, ExplicitNames, MetaMembers, SessionArguments};
 
 use super::{RequestContext, refusal::Refusal};
@@ -95,23 +95,29 @@ pub(super) async fn check_agreement(
 ) -> Result<(), Refusal> {
     let Some(first) = names.first() else { return Ok(()) };
     for (other, conflict) in names.conflicts() {
-        let session = session_of(app, context, first).await;
-        if session.is_none() || session != session_of(app, context, other).await {
-            return Err(conflict.into());
+        let found = [find(app, context, first).await, find(app, context, other).await];
+        match found {
+            [Ok(one), Ok(two)] if one == two => {}
+            // The holder of both decides.
+            [
+                Err(SessionOpenError::HeldElsewhere { holder }),
+                Err(SessionOpenError::HeldElsewhere { holder: same }),
+            ] if holder == same => return Err(Refusal::held_by(holder)),
+            _ => return Err(conflict.into()),
         }
     }
     Ok(())
 }
 
-/// Session that a name leads to, if it exists.
-async fn session_of(
+/// Session that a name leads to.
+async fn find(
     app: &AppState,
     context: &RequestContext<'_>,
     name: &Name,
-) -> Option<SessionId> {
+) -> Result<SessionId, SessionOpenError> {
     let found = match name {
         Name::Handle(handle) => app.sessions.find_by_handle(context.owner, handle).await,
         Name::Key(key) => app.sessions.find_by_key(context.owner, &Agent::none(), key).await,
     };
-    found.ok().map(|session| session.id())
+    found.map(|session| session.id())
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request::Parts};
 use stayput_core::{Holder, Owner};
-use stayput_wire::{Code, Message};
+use stayput_wire::{Code, Message, MessageKind};
 use tokio::time::Instant;
 
 use crate::{
@@ -24,8 +24,9 @@ use crate::{
 /// Time beyond the lease after which a session must have been taken over from a replica that is gone.
 const TAKEOVER: Duration = Duration::from_secs(2);
 
-/// Pause before the store is asked again for the holder.
-const PAUSE: Duration = Duration::from_millis(50);
+/// First and longest pause before the store is asked again for the holder. Each is twice as long as the one before.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Client of a request that is to be forwarded, in the extensions of the response.
 #[derive(Clone)]
@@ -84,6 +85,16 @@ pub(super) async fn reload_connection(
     }
 }
 
+/// Whether a forwarded message cannot be accepted now, because this replica stops or has lost its lease. Notifications and
+/// answers are accepted until the end: calls in flight may wait for them.
+pub(super) fn is_too_late(app: &AppState, principal: &Principal, body: &[u8]) -> bool {
+    let is_unrequested =
+        |message: Message<'_>| !matches!(message.kind(), MessageKind::Request { .. });
+    principal.is_forwarded()
+        && (app.health.is_stopping() || !app.sessions.has_lease())
+        && !Message::parse(body).is_ok_and(is_unrequested)
+}
+
 /// Builds the answer to a replica whose request was not run, because this one does not hold the session.
 pub(super) fn not_held() -> Response<Reply> {
     refuse_replica("moved", "the session is not held here; nothing was run")
@@ -119,6 +130,7 @@ pub(super) async fn settle(
     }
     let limit = app.sessions.settings().lease.saturating_add(TAKEOVER);
     let end = Instant::now().checked_add(limit);
+    let mut delay = FIRST_RETRY_DELAY;
     loop {
         let extensions = response.extensions_mut();
         let (Some(HeldBy(holder)), Some(ForwardedFor(principal))) =
@@ -141,7 +153,8 @@ pub(super) async fn settle(
             );
             return reply::unavailable(&sentence);
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(delay).await;
+        delay = MAX_RETRY_DELAY.min(2 * delay);
         response = router::route_again(app, &principal, (head, body.clone())).await;
     }
 }

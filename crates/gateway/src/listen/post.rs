@@ -32,6 +32,9 @@ pub(super) async fn answer(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response<Reply> {
+    if forward::is_too_late(app, &at.principal, body) {
+        return forward::not_held();
+    }
     if Batch::is_batch(body) {
         return Box::pin(answer_batch(app, at, headers, body)).await;
     }

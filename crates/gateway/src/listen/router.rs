@@ -192,20 +192,20 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
     if [dashboard::LOGIN, dashboard::LOGOUT].contains(&path) {
         return page_login::answer(app, &principal, head).into();
     }
-    if admin::has(path) {
-        let answer = Box::pin(admin::answer(app, &principal, head)).await;
-        let mut answer = access::guard_admin(app, &principal, answer);
-        forward::note_client(&mut answer, &principal);
-        return answer.into();
-    }
     match route_seen(app, &principal, head).await {
         Step::Body(handler) => Step::Body(BodyHandler { signed, ..handler }),
         answer => answer,
     }
 }
 
-/// Routes an authenticated request in the configuration as its client sees it.
+/// Routes an authenticated request in the configuration as its client sees it; one for the admin API in the whole one.
 async fn route_seen(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Step {
+    if admin::has(head.uri.path()) {
+        let answer = Box::pin(admin::answer(app, principal, head)).await;
+        let mut answer = access::guard_admin(app, principal, answer);
+        forward::note_client(&mut answer, principal);
+        return answer.into();
+    }
     let own = app.seen_by(principal);
     let seen = own.as_ref().unwrap_or(app);
     match route_authenticated(seen, principal, head).await {
@@ -278,10 +278,15 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     if path == cluster::CONNECTION_CHANGED && principal.is_forwarded() {
         return Box::pin(forward::reload_connection(app, principal, headers)).await.into();
     }
-    if app.health.is_stopping() && principal.is_forwarded() {
+    let is_legacy_path = legacy_sse::LegacyPath::of(path).is_some();
+    // Whether a POST is accepted is decided by its body.
+    if app.health.is_stopping()
+        && principal.is_forwarded()
+        && (*method != Method::POST || is_legacy_path)
+    {
         return forward::not_held().into();
     }
-    if app.health.is_stopping() {
+    if app.health.is_stopping() && !principal.is_forwarded() {
         return reply::unavailable("the gateway is stopping; try again in a moment").into();
     }
     if let Some(at) = legacy_sse::LegacyPath::of(path) {

@@ -1,6 +1,6 @@
 //! Connections of clients, found in memory or restored from the store.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use stayput_core::{Clock as _, Handle, Holder, Owner, SessionId, SessionOpenError, SystemClock};
 use tokio::time::Instant;
@@ -12,6 +12,9 @@ use crate::{
     observe::events::Event,
     state::AppState,
 };
+
+/// Time beyond the lease after which a replica that does not answer must have been found dead.
+const ANNOUNCE_GRACE: Duration = Duration::from_secs(3);
 
 impl AppState {
     /// Returns the connection of `owner` with this name, from memory or from the store.
@@ -73,7 +76,8 @@ impl AppState {
     ) -> Result<(), SessionOpenError> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let principal = Principal::forwarded(connection.owner.clone(), claims.clone(), false);
-        cluster.announce_connection(connection.name(), &principal).await;
+        let limit = self.sessions.settings().lease.saturating_add(ANNOUNCE_GRACE);
+        cluster.announce_connection(connection.name(), &principal, limit).await;
         self.reload_default_session(connection).await.map(drop)
     }
 

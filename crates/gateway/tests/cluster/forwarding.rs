@@ -5,7 +5,7 @@ use stayput_testkit::{mcp::TestServer, processes};
 
 use crate::{
     modern::Modern,
-    replicas::{Database, Replicas},
+    replicas::{Database, Replicas, settings},
     support::{gone, mark, stdio},
 };
 
@@ -57,6 +57,31 @@ async fn modern_clients_meet_in_one_session_by_its_key() {
     assert_eq!(first, [1, 2, 3], "{}", replicas.logs());
     for turn in 4..=12 {
         assert_eq!(call(turn).await, turn);
+    }
+    drop(replicas);
+    gone(&mark).await;
+}
+
+/// A handle and a key in one request refer to one session at every replica, or to two at none.
+#[tokio::test]
+async fn handle_and_key_of_one_session_agree_at_any_replica() {
+    let (mark, database) = (mark("cluster-names"), Database::redis().await);
+    let mut settings = settings(database.url());
+    settings["session_tools"] = json!("all");
+    let replicas = Replicas::with(&json!({ "local": stdio(&mark, &[]) }), &settings).await;
+    let first = Modern::of(&replicas.all[0], "local").named("chat");
+    let start = first.call("session_start", json!({})).await;
+    let handle = start["structuredContent"]["session_id"].as_str();
+    let handle = handle.unwrap_or_else(|| panic!("{start}"));
+    assert_eq!(Modern::of(&replicas.all[1], "local").named("other").text("count").await, "1");
+    let params = json!({ "name": "count", "_meta": { "dev.stayput/session": handle } });
+    for (turn, replica) in replicas.all.iter().enumerate() {
+        let client = Modern::of(replica, "local");
+        let agreed = client.named("chat").result("tools/call", params.clone()).await;
+        let count = (turn + 1).to_string();
+        assert_eq!(agreed["content"][0]["text"], count, "{agreed} {}", replicas.logs());
+        let refused = client.named("other").result("tools/call", params.clone()).await;
+        assert!(refused.to_string().contains("two different sessions"), "{refused}");
     }
     drop(replicas);
     gone(&mark).await;

@@ -1,5 +1,7 @@
 //! Messages outside of calls, questions of servers and streams, at any replica.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::mcp::send;
@@ -30,6 +32,37 @@ async fn answer_to_a_question_finds_it_at_any_replica() {
         let answer = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
         assert!(answer["result"].to_string().contains("file:///work"), "{answer}");
     }
+}
+
+/// A holder that stops lets its calls end, so it still accepts the answers that they wait for.
+#[tokio::test]
+async fn answer_to_a_question_finds_it_at_a_replica_that_stops() {
+    let (mark, database) = (mark("cluster-stop-question"), Database::redis().await);
+    let servers = json!({ "local": stdio(&mark, &[]) });
+    let replicas = Replicas::start(&servers, database.url()).await;
+    let capabilities = json!({ "elicitation": {}, "roots": {}, "sampling": {} });
+    let client = replicas.all[0].client_with("local", "2025-11-25", capabilities).await;
+    assert_eq!(client.text(&replicas.all[0], "count").await, "1");
+    let params = json!({ "name": "roots", "arguments": {} });
+    let body = json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params });
+    let mut events = client.send(&replicas.all[1], &body.to_string()).await.events();
+    let question = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
+    assert_eq!(question["method"], "roots/list", "{question}");
+    replicas.all[0].signal("-TERM");
+    let stops = async {
+        let url = format!("{}/readyz", replicas.all[0].url);
+        while send(Method::GET, &url, &[], "").await.unwrap().status != 503 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, stops).await.expect("the holder stops");
+    let roots = json!([{ "uri": "file:///work" }]);
+    let body = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": roots } });
+    assert_eq!(client.send(&replicas.all[2], &body.to_string()).await.status, 202);
+    let answer = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
+    assert!(answer["result"].to_string().contains("file:///work"), "{answer}");
+    drop(replicas);
+    gone(&mark).await;
 }
 
 /// A cancellation reaches the call at the holder.

@@ -85,7 +85,13 @@ async fn session_is_shown_and_ended_through_any_replica() {
     }
     holders.dedup();
     assert_eq!(holders.len(), 1, "{holders:?}");
+    let link = format!("/{id}/links/local");
+    assert_eq!(ask(Method::DELETE, 1, &link).await.status, 204, "{}", replicas.logs());
+    let told = call(2).await;
+    assert_eq!(told["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{told}");
+    assert_eq!(text(&call(1).await), "1");
     assert_eq!(ask(Method::DELETE, 1, &format!("/{id}")).await.status, 204);
     assert_eq!(ask(Method::DELETE, 2, &format!("/{id}")).await.status, 410);
+    drop(replicas);
     gone(&mark).await;
 }
