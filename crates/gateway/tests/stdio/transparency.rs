@@ -105,6 +105,31 @@ async fn windows_of_a_modern_server_have_their_own_environment() {
     }
 }
 
+/// The process that the first window has begun with is not given to the second window, whose environment is another one.
+#[tokio::test]
+async fn waiting_process_of_a_window_is_not_given_to_another() {
+    let (home, server) = (Home::new(), program("stayput-testserver"));
+    for era in ["legacy", "dual"] {
+        let mark = mark(&format!("stdio-waiting-{era}"));
+        let mut windows: Vec<Window> = Vec::new();
+        for window_name in ["one", "two"] {
+            let mut command = home.command();
+            command.arg("stdio").arg("--").arg(&server);
+            command.args(["stdio", "--era", era, "--mark", &mark]).env("TOKEN_OF", window_name);
+            let mut window = Window::start(command);
+            window.greet().await;
+            windows.push(window);
+        }
+        for (window, expected) in windows.iter_mut().zip(["one", "two"]).rev() {
+            let answer = window.call("env", json!({ "name": "TOKEN_OF" })).await;
+            assert_eq!(answer["result"]["content"][0]["text"], expected, "{era}: {answer}");
+        }
+        for window in windows {
+            assert!(window.close().await.success());
+        }
+    }
+}
+
 /// Windows of one session with different `--env` have different processes, and the second one is told why it begins with
 /// nothing.
 #[tokio::test]

@@ -72,6 +72,8 @@ impl ProbedLink {
     fn fits(&self, wanted: WantedLink<'_>) -> bool {
         let WantedLink { server, scope, era, client_info } = wanted;
         (self.server.name(), self.server.configuration()) == (server.name(), server.configuration())
+            // Another window can have other values in its environment.
+            && self.server.has_ambient_of(server)
             && self.link.era() == era
             && self.is_told_of(client_info)
             && self.fits_scope(scope)

@@ -429,6 +429,15 @@ impl Server {
         self.provider().is_some() || self.0.variables.iter().any(|known| !known.is_of_session())
     }
 
+    /// Whether its processes get the same environment as those of `other`, of what is not part of its identity: see
+    /// [`Stdio::ambient`].
+    pub(crate) fn has_ambient_of(&self, other: &Self) -> bool {
+        match (&*self.0.recipe, &*other.0.recipe) {
+            (Recipe::Stdio(own), Recipe::Stdio(other)) => own.has_ambient_of(other),
+            _ => true,
+        }
+    }
+
     pub(crate) fn uses_session_dir(&self) -> bool {
         self.0.variables.contains(&Variable::SessionDir)
     }

@@ -276,6 +276,11 @@ impl StdioRecipe {
         own.chain(inherited).chain(self.secrets.iter().cloned()).collect()
     }
 
+    /// Whether the ambient environment is that of `other`.
+    pub(super) fn has_ambient_of(&self, other: &Self) -> bool {
+        self.ambient == other.ambient
+    }
+
     /// Values of the ambient environment that may be secrets. An answer of the server hides only those whose name says
     /// so, because the environment of a desktop has many plain words; the log hides all of them.
     pub(super) fn ambient_secrets(&self, in_log: bool) -> impl Iterator<Item = String> {
