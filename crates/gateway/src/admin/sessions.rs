@@ -284,7 +284,8 @@ async fn record(app: &Arc<AppState>, id: &str) -> Result<Record, Refusal> {
         Err(_) => find_by_prefix(app, id).await?,
     };
     let found = app.sessions.load_record(parsed).await?;
-    found.ok_or_else(|| {
+    // Without the registry no gateway can start.
+    found.filter(|it| !is_internal(&it.owner)).ok_or_else(|| {
         let sentence = format!("there is no session {id}, and none is remembered");
         Refusal::new(StatusCode::NOT_FOUND, sentence)
     })

@@ -72,6 +72,11 @@ async fn session_is_shown_and_ended_through_any_replica() {
         let url = format!("{}/admin/sessions{path}", replicas.all[turn].url);
         send(method, &url, &headers[..1], "").await.unwrap()
     };
+    // The registry of the gateways is a session, too, and no gateway could start without it.
+    for path in ["/00000000-0000-7000-8000-000000000001", "/0000"] {
+        assert_eq!(ask(Method::GET, 0, path).await.status, 404, "{path}");
+        assert_eq!(ask(Method::DELETE, 0, path).await.status, 404, "{path}");
+    }
     let mut holders = Vec::new();
     let mut id = String::new();
     for turn in 0..3 {
