@@ -1,6 +1,18 @@
-// Requests to the admin API. The browser adds the cookie; the header shows that this page sent the request.
+// Requests to the admin API. The browser adds the cookie; the header shows that this page sent the request. Browsers send
+// cookies to all ports of a host, so the cookie alone is not enough: the storage belongs to this port only.
 
-const HEADER = { "stayput-page": "1" };
+const STORED = "stayput-page";
+
+/** Returns the secret of this page, which is part of its login. */
+function pageSecret() {
+  let secret = localStorage.getItem(STORED);
+  if (secret === null) {
+    const bytes = crypto.getRandomValues(new Uint8Array(24));
+    secret = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    localStorage.setItem(STORED, secret);
+  }
+  return secret;
+}
 
 /** Error of the API, with the sentence of the gateway. */
 export class ApiError extends Error {
@@ -13,7 +25,7 @@ export class ApiError extends Error {
 async function send(path, options = {}) {
   let response;
   try {
-    response = await fetch(path, { ...options, headers: { ...HEADER, ...options.headers }, cache: "no-store" });
+    response = await fetch(path, { ...options, headers: { "stayput-page": pageSecret(), ...options.headers }, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "The gateway does not answer.");

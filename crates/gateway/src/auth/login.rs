@@ -13,8 +13,22 @@ use stayput_core::{Clock as _, SystemClock, Timestamp};
 
 use super::TokenHash;
 
-/// Header that every request with the cookie has to carry. The page of another site cannot add it.
-pub(crate) const PAGE_HEADER: HeaderName = HeaderName::from_static("stayput-page");
+/// Header with a random text that the page has made at its login, and sends with every request. The page of another site
+/// cannot add the header, and a server on another port of this machine, to which browsers send the cookie too, does not
+/// know the text.
+const PAGE_HEADER: HeaderName = HeaderName::from_static("stayput-page");
+
+/// Smallest length of that text: 128 random bits.
+const MIN_PAGE_SECRET: usize = 22;
+
+/// Returns the random text of the page that has sent this request.
+pub(crate) fn page_secret(headers: &HeaderMap) -> Option<&str> {
+    let secret = headers.get(PAGE_HEADER)?.to_str().ok()?;
+    (secret.len() >= MIN_PAGE_SECRET).then_some(secret)
+}
+
+/// Beginning of the name of the cookie.
+pub(crate) const COOKIE_PREFIX: &str = "stayput_page_";
 
 /// Time after which a browser has to log in again.
 const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
@@ -41,7 +55,7 @@ impl<T> Default for Logins<T> {
         let mut bytes = [0; 4];
         // Without randomness all gateways of this machine have the same name, which is only inconvenient.
         let _ = getrandom::fill(&mut bytes);
-        let mut cookie = "stayput_page_".to_owned();
+        let mut cookie = COOKIE_PREFIX.to_owned();
         for byte in bytes {
             let _ = write!(cookie, "{byte:02x}");
         }
@@ -50,14 +64,15 @@ impl<T> Default for Logins<T> {
 }
 
 impl<T: Clone> Logins<T> {
-    /// Adds a login until at most `until`. Returns the `Set-Cookie` header. `secure` means that the browser sends the
-    /// cookie over TLS only.
+    /// Adds a login of the page with this secret, until at most `until`. Returns the `Set-Cookie` header. `secure` means
+    /// that the browser sends the cookie over TLS only.
     ///
     /// # Errors
     /// If the system has no source of randomness.
     pub(crate) fn add(
         &self,
         principal: T,
+        page: &str,
         until: Option<Timestamp>,
         secure: bool,
     ) -> Result<HeaderValue, getrandom::Error> {
@@ -74,15 +89,13 @@ impl<T: Clone> Logins<T> {
         {
             known.remove(&first);
         }
-        known.insert(TokenHash::of(&value), Login { principal, until });
+        known.insert(key(&value, page), Login { principal, until });
         Ok(self.line(&value, until.since(now).as_secs(), secure))
     }
 
-    /// Returns the principal of the login whose cookie a request carries. The request also has to carry
-    /// [`PAGE_HEADER`].
+    /// Returns the principal of the login whose cookie and page secret a request carries.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<T> {
-        headers.get(PAGE_HEADER)?;
-        let hash = TokenHash::of(self.read(headers)?);
+        let hash = key(self.read(headers)?, page_secret(headers)?);
         let known = self.lock();
         let login = known.get(&hash).filter(|login| login.until > SystemClock.now())?;
         Some(login.principal.clone())
@@ -90,8 +103,8 @@ impl<T: Clone> Logins<T> {
 
     /// Removes the login of a request. Returns the header that removes the cookie.
     pub(crate) fn remove(&self, headers: &HeaderMap) -> HeaderValue {
-        if let Some(value) = self.read(headers) {
-            self.lock().remove(&TokenHash::of(value));
+        if let (Some(value), Some(page)) = (self.read(headers), page_secret(headers)) {
+            self.lock().remove(&key(value, page));
         }
         self.line("", 0, false)
     }
@@ -115,16 +128,23 @@ impl<T: Clone> Logins<T> {
     }
 }
 
+/// Hash of a cookie and of the secret of its page.
+fn key(cookie: &str, page: &str) -> TokenHash {
+    TokenHash::of(&format!("{cookie} {page}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn headers(cookie: &HeaderValue, page: bool) -> HeaderMap {
+    const PAGE: &str = "a-secret-of-this-page-1";
+
+    fn headers(cookie: &HeaderValue, page: Option<&'static str>) -> HeaderMap {
         let pair = cookie.to_str().unwrap().split(';').next().unwrap();
         let mut headers = HeaderMap::new();
         headers.insert(header::COOKIE, format!("other=1; {pair}").parse().unwrap());
-        if page {
-            headers.insert(PAGE_HEADER, HeaderValue::from_static("1"));
+        if let Some(page) = page {
+            headers.insert(PAGE_HEADER, HeaderValue::from_static(page));
         }
         headers
     }
@@ -132,23 +152,27 @@ mod tests {
     #[test]
     fn cookie_leads_to_the_principal_until_it_expires() {
         let logins = Logins::default();
-        let cookie = logins.add("ann", None, true).unwrap();
+        let cookie = logins.add("ann", PAGE, None, true).unwrap();
         let text = cookie.to_str().unwrap();
         assert!(text.ends_with("; Max-Age=43200; HttpOnly; SameSite=Strict; Secure"), "{text}");
-        assert_eq!(logins.find(&headers(&cookie, true)), Some("ann"));
-        assert_eq!(logins.find(&headers(&cookie, false)), None, "a foreign page has no header");
-        assert!(logins.remove(&headers(&cookie, true)).to_str().unwrap().contains("Max-Age=0"));
-        assert_eq!(logins.find(&headers(&cookie, true)), None);
-        let past = logins.add("bob", Some(SystemClock.now()), false).unwrap();
-        assert_eq!(logins.find(&headers(&past, true)), None);
+        assert_eq!(logins.find(&headers(&cookie, Some(PAGE))), Some("ann"));
+        assert_eq!(logins.find(&headers(&cookie, None)), None, "a foreign page has no header");
+        let other = Some("a-secret-of-this-page-2");
+        assert_eq!(logins.find(&headers(&cookie, other)), None, "the cookie alone is stolen");
+        assert!(
+            logins.remove(&headers(&cookie, Some(PAGE))).to_str().unwrap().contains("Max-Age=0")
+        );
+        assert_eq!(logins.find(&headers(&cookie, Some(PAGE))), None);
+        let past = logins.add("bob", PAGE, Some(SystemClock.now()), false).unwrap();
+        assert_eq!(logins.find(&headers(&past, Some(PAGE))), None);
     }
 
     #[test]
     fn number_of_logins_has_a_limit() {
         let logins = Logins::default();
         let all: Vec<_> =
-            (0..MAX_LOGINS + 9).map(|n| logins.add(n, None, false).unwrap()).collect();
-        let found = all.iter().filter(|it| logins.find(&headers(it, true)).is_some()).count();
+            (0..MAX_LOGINS + 9).map(|n| logins.add(n, PAGE, None, false).unwrap()).collect();
+        let found = all.iter().filter(|it| logins.find(&headers(it, Some(PAGE))).is_some()).count();
         assert_eq!(found, MAX_LOGINS);
     }
 }

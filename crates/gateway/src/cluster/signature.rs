@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use stayput_core::{Clock as _, Holder, Owner, SystemClock};
 
 use crate::{
-    auth::{Claims, Principal},
+    auth::{Claims, Principal, login},
     config::ClusterKey,
 };
 
@@ -36,7 +36,7 @@ pub(crate) const NOT_HELD: HeaderName = HeaderName::from_static("stayput-not-hel
 pub(super) const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// Headers that belong to one connection, or that a replica must not see.
-const NOT_FORWARDED: [HeaderName; 11] = [
+const NOT_FORWARDED: [HeaderName; 12] = [
     header::AUTHORIZATION,
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -48,6 +48,7 @@ const NOT_FORWARDED: [HeaderName; 11] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("stayput-page"),
 ];
 
 /// Whether a header is set by replicas only. Clients must not send it.
@@ -63,7 +64,8 @@ pub(crate) enum SignatureError {
     #[error("the signature is not valid: every replica needs the same `cluster.key`")]
     Invalid,
     #[error(
-        "the request was signed more than {} s before or after now: the clocks of the replicas differ, or it is a copy",
+        "the request was signed more than {} s before or after now, or before this replica has started: the clocks of the \
+         replicas differ, or it is a copy",
         MAX_AGE.as_secs()
     )]
     Late,
@@ -139,6 +141,9 @@ pub(super) struct Signer {
     keys: Vec<hmac::Key>,
     /// Number of the last request.
     number: AtomicU64,
+    /// Start of this replica, in milliseconds since 1970. The numbers of requests before it are not known any more, so
+    /// these requests are refused.
+    started: u64,
 }
 
 /// Random id of this process as a sender.
@@ -154,7 +159,8 @@ static SENDER: LazyLock<u64> = LazyLock::new(|| {
 impl Signer {
     pub(super) fn new(keys: &[ClusterKey]) -> Self {
         let keys = keys.iter().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()));
-        Self { keys: keys.collect(), number: AtomicU64::new(0) }
+        let started = SystemClock.now().as_millis();
+        Self { keys: keys.collect(), number: AtomicU64::new(0), started }
     }
 
     /// Returns the headers of a request to another replica, signed.
@@ -167,7 +173,9 @@ impl Signer {
     ) -> Option<HeaderMap> {
         let mut signed = HeaderMap::with_capacity(headers.len() + 2);
         for (name, value) in headers {
-            if !NOT_FORWARDED.contains(name) && !is_own_header(name) {
+            if *name == header::COOKIE {
+                signed.extend(without_login(value).map(|value| (header::COOKIE, value)));
+            } else if !NOT_FORWARDED.contains(name) && !is_own_header(name) {
                 signed.append(name, value.clone());
             }
         }
@@ -217,13 +225,21 @@ impl Signer {
             return Err(SignatureError::OtherReplica);
         }
         let now = SystemClock.now().as_millis();
-        if Duration::from_millis(now.abs_diff(claim.time)) > MAX_AGE {
+        let is_late = Duration::from_millis(now.abs_diff(claim.time)) > MAX_AGE;
+        if is_late || claim.time < self.started {
             return Err(SignatureError::Late);
         }
         let body = unhex::<32>(claim.body).ok_or(SignatureError::Invalid)?;
         let principal = read_principal(&head.headers).ok_or(SignatureError::Invalid)?;
         Ok(VerifiedRequest { principal, body, sender: claim.sender, number: claim.number })
     }
+}
+
+/// Returns a line of cookies without the logins of browsers, which only the replica that gave them out knows.
+fn without_login(cookies: &HeaderValue) -> Option<HeaderValue> {
+    let pairs = cookies.to_str().ok()?.split(';').map(str::trim);
+    let others: Vec<_> = pairs.filter(|pair| !pair.starts_with(login::COOKIE_PREFIX)).collect();
+    HeaderValue::from_str(&others.join("; ")).ok().filter(|it| !it.is_empty())
 }
 
 /// Reads the client of a forwarded request.
@@ -273,4 +289,45 @@ fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
     let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
     let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
     bytes?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Signs a request with this cookie, and returns it as the other replica gets it.
+    fn signed(signer: &Signer, to: &Holder, cookie: &str) -> Parts {
+        let principal = Principal::forwarded(Owner::local(), Claims::default(), false);
+        let mut headers = HeaderMap::new();
+        headers.insert(header::COOKIE, cookie.parse().unwrap());
+        let headers = signer.sign(to, (&Method::GET, "/mcp/a"), (&headers, b""), &principal);
+        let (mut parts, ()) = http::Request::get("/mcp/a").body(()).unwrap().into_parts();
+        parts.headers = headers.unwrap();
+        parts
+    }
+
+    fn signer() -> Signer {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]);
+        Signer { keys: vec![key], number: AtomicU64::new(0), started: 0 }
+    }
+
+    #[test]
+    fn request_from_before_the_start_is_refused() {
+        let (signer, holder) = (signer(), Holder::unreachable());
+        let request = signed(&signer, &holder, "a=1");
+        assert!(signer.verify(&holder, &request).is_ok());
+        let started = SystemClock.now().as_millis() + 1;
+        let restarted = Signer { started, ..self::signer() };
+        assert_eq!(restarted.verify(&holder, &request).unwrap_err(), SignatureError::Late);
+    }
+
+    #[test]
+    fn login_of_a_browser_is_not_forwarded() {
+        let cookies = |sent: &str| {
+            let request = signed(&signer(), &Holder::unreachable(), sent);
+            request.headers.get(header::COOKIE).map(|it| it.to_str().unwrap().to_owned())
+        };
+        assert_eq!(cookies("a=1; stayput_page_0=x; b=2").as_deref(), Some("a=1; b=2"));
+        assert_eq!(cookies("stayput_page_0=x"), None);
+    }
 }

@@ -1,11 +1,11 @@
 //! Login of a browser at the dashboard on the gateway itself.
 
-use http::{HeaderMap, Method, Response, StatusCode, header, request::Parts};
+use http::{Method, Response, StatusCode, header, request::Parts};
 use stayput_core::{Clock as _, SystemClock};
 
 use crate::{
     admin::{self, dashboard},
-    auth::{Principal, login::PAGE_HEADER},
+    auth::{Principal, login},
     reply::Reply,
     state::AppState,
 };
@@ -24,10 +24,11 @@ pub(super) fn principal(app: &AppState, head: &Parts) -> Option<Principal> {
 
 /// Answers a login or a logout of this principal.
 pub(super) fn answer(app: &AppState, principal: &Principal, head: &Parts) -> Response<Reply> {
-    if head.method != Method::POST || !is_of_page(&head.headers) {
+    let page = login::page_secret(&head.headers).filter(|_| head.method == Method::POST);
+    let Some(page) = page else {
         let sentence = "only the page of the gateway posts here";
         return dashboard::refusal(StatusCode::METHOD_NOT_ALLOWED, sentence);
-    }
+    };
     if head.uri.path() == dashboard::LOGOUT {
         return dashboard::with_cookie(app.logins.remove(&head.headers));
     }
@@ -38,16 +39,11 @@ pub(super) fn answer(app: &AppState, principal: &Principal, head: &Parts) -> Res
     }
     let secure = app.rules.tls.is_some()
         || app.rules.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
-    match app.logins.add(principal.clone(), principal.until, secure) {
+    match app.logins.add(principal.clone(), page, principal.until, secure) {
         Ok(cookie) => dashboard::with_cookie(cookie),
         Err(error) => dashboard::refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             &format!("the system has no random numbers: {error}"),
         ),
     }
-}
-
-/// Whether the page of this gateway sent the request. The page of another site cannot set the header.
-fn is_of_page(headers: &HeaderMap) -> bool {
-    headers.contains_key(PAGE_HEADER)
 }

@@ -48,7 +48,7 @@ export async function accessible(page, where) {
 /** Request of the page to the admin API, with its cookie. */
 export function ask(page, path, method = "GET") {
   return page.evaluate(async ([path, method]) => {
-    const response = await fetch(`../admin/${path}`, { method, headers: { "stayput-page": "1" } });
+    const response = await fetch(`../admin/${path}`, { method, headers: { "stayput-page": localStorage.getItem("stayput-page") } });
     const text = await response.text();
     return { status: response.status, body: text ? JSON.parse(text) : null };
   }, [path, method]);

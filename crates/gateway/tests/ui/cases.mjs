@@ -265,7 +265,7 @@ export async function pages_are_accessible({ open, page: url, gateway, login, fo
   const pages = [["overview", "#/", ".server"], ["sessions", "#/sessions", ".rows .row .state"], ["session", `#/sessions/${one.id}`, ".tree li"], ["events", "#/events", ".events li"]];
   for (const scheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme: scheme });
-    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), scheme);
+    await until(`${scheme} theme`, async () => (await page.evaluate(() => document.documentElement.dataset.theme)) === scheme);
     for (const [name, hash, sign] of pages) {
       await page.setViewportSize({ width: 1280, height: 820 });
       await page.evaluate((hash) => { location.hash = hash; }, hash);

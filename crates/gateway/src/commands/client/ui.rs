@@ -25,7 +25,7 @@ use tokio::{
 use super::{ForwardedBody, GatewayAddress, RemoteError, say};
 use crate::{
     admin::{self, dashboard},
-    auth::{Token, login::Logins, login::PAGE_HEADER},
+    auth::{Token, login, login::Logins},
     cli::UiArgs,
     listen::router,
     reply::Reply,
@@ -177,9 +177,10 @@ impl Dashboard {
 
     /// Exchanges the token of the printed address for a cookie, or removes the cookie.
     fn log_in_or_out(&self, head: &Parts) -> Response<Reply> {
-        if head.method != Method::POST || !head.headers.contains_key(PAGE_HEADER) {
+        let page = login::page_secret(&head.headers).filter(|_| head.method == Method::POST);
+        let Some(page) = page else {
             return dashboard::refusal(StatusCode::METHOD_NOT_ALLOWED, "only the page posts here");
-        }
+        };
         if head.uri.path() == dashboard::LOGOUT {
             return dashboard::with_cookie(self.logins.remove(&head.headers));
         }
@@ -191,7 +192,7 @@ impl Dashboard {
                             `stayput ui` again for a new one";
             return dashboard::refusal(StatusCode::UNAUTHORIZED, sentence);
         }
-        match self.logins.add((), None, false) {
+        match self.logins.add((), page, None, false) {
             Ok(cookie) => {
                 *token = None;
                 dashboard::with_cookie(cookie)
