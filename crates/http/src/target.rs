@@ -99,6 +99,12 @@ impl Target {
         &self.0.origin
     }
 
+    /// Returns the path and the query of a request, as they are sent. They may hold a secret.
+    #[must_use]
+    pub fn path_and_query(&self) -> &str {
+        self.0.uri.path_and_query().map_or("/", ::http::uri::PathAndQuery::as_str)
+    }
+
     /// Returns the URI for a request.
     pub(super) fn uri(&self) -> &Uri {
         &self.0.uri

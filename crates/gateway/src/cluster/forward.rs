@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{HeaderMap, HeaderValue, Method, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use stayput_core::{Handle, Holder};
 use stayput_http::{Delivery, Request};
 use stayput_wire::{Message, header as mcp};
@@ -66,6 +66,13 @@ impl Cluster {
         let (Some(headers), Ok(url)) = (signed, peer.target(path)) else {
             return ForwardOutcome::NotSent("the request cannot be sent to a replica".to_owned());
         };
+        if url.path_and_query() != path {
+            // The other replica would read another path than this one has.
+            let sentence = "the address of this request cannot be passed on as it is: write every character that is \
+                            not allowed in a URL as %XX, and no `..` in its path";
+            let refused = reply::text(StatusCode::BAD_REQUEST, sentence);
+            return ForwardOutcome::Answered(Box::new(refused));
+        }
         let outgoing = Request {
             method: method.clone(),
             url,

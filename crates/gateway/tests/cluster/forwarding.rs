@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use stayput_testkit::{mcp::TestServer, processes};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
     modern::Modern,
@@ -83,6 +84,34 @@ async fn handle_and_key_of_one_session_agree_at_any_replica() {
         let refused = client.named("other").result("tools/call", params.clone()).await;
         assert!(refused.to_string().contains("two different sessions"), "{refused}");
     }
+    drop(replicas);
+    gone(&mark).await;
+}
+
+/// A request whose address would change on its way to the holder is refused at once.
+#[tokio::test]
+async fn address_that_cannot_be_passed_on_is_refused() {
+    let (mark, database) = (mark("cluster-address"), Database::redis().await);
+    let replicas = Replicas::start(&json!({ "local": stdio(&mark, &[]) }), database.url()).await;
+    let client = replicas.all[0].client("local").await;
+    assert_eq!(client.text(&replicas.all[0], "count").await, "1");
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"count"}}"#;
+    for (turn, status) in [(0, "200"), (1, "400")] {
+        let address = replicas.all[turn].url.trim_start_matches("http://");
+        let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!(
+            "POST /mcp/local?\u{e9} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\naccept: \
+             application/json, text/event-stream\r\nmcp-session-id: {}\r\nconnection: close\r\ncontent-length: \
+             {}\r\n\r\n{body}",
+            client.id,
+            body.len()
+        );
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{turn}: {answer}");
+    }
+    assert_eq!(client.text(&replicas.all[2], "count").await, "3");
     drop(replicas);
     gone(&mark).await;
 }
