@@ -111,7 +111,7 @@ async fn notifications_outside_of_calls_are_heard() {
         let chat = hub.session("chat").await.unwrap();
         let uri = chat.resources("remote").await.unwrap()[0].uri.clone();
         let mut heard = chat.listen("remote", &[&uri]).await.unwrap();
-        // What a server says before its stream is open is lost, so that it says it again.
+        // Notifications from before the stream is open are lost, so the server sends them again and again.
         let repeating = async {
             loop {
                 chat.call("remote", "notify", json!({})).await.unwrap();
