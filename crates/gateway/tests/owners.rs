@@ -8,6 +8,8 @@
 
 #[path = "owners/fairness.rs"]
 mod fairness;
+#[path = "owners/flooding_servers.rs"]
+mod flooding_servers;
 #[path = "owners/hijack.rs"]
 mod hijack;
 #[path = "owners/identity.rs"]

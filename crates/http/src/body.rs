@@ -20,6 +20,10 @@ use super::{
 };
 use crate::Delivery;
 
+/// Number of pieces that a reader gets without a wait. After that its task lets others run, so that a server that
+/// never stops sending keeps neither the thread nor a call beyond its deadline.
+const MAX_UNBROKEN: u32 = 16;
+
 /// Body of a response, read chunk by chunk as it comes. Dropped before its end, it closes its connection, which
 /// tells the server that the caller stopped reading.
 pub struct Body {
@@ -29,6 +33,8 @@ pub struct Body {
     /// Deadline of the next chunk. It is set by the first wait for that chunk and not when the last chunk came:
     /// a reader may be slow. A wait that is cancelled and repeated keeps its deadline.
     deadline: Option<Instant>,
+    /// Number of pieces that were read since the last wait.
+    unbroken: u32,
 }
 
 /// Client that reads the body.
@@ -86,7 +92,7 @@ impl Source {
 
 impl Body {
     pub(super) fn new(source: Source, from: Target, idle: Duration) -> Self {
-        Self { source, from, idle, deadline: None }
+        Self { source, from, idle, deadline: None, unbroken: 0 }
     }
 
     /// Returns the next chunk, or `None` at the end. It is cancel safe. After an error the body is over, and
@@ -117,8 +123,17 @@ impl Body {
             None => Instant::now().checked_add(self.idle),
         };
         self.deadline = deadline;
-        let source = &mut self.source;
-        let outcome = poll_fn(|cx| poll(source, cx));
+        let (source, unbroken) = (&mut self.source, &mut self.unbroken);
+        let outcome = poll_fn(|cx| {
+            if *unbroken == MAX_UNBROKEN {
+                *unbroken = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let polled = poll(source, cx);
+            *unbroken = if polled.is_ready() { *unbroken + 1 } else { 0 };
+            polled
+        });
         let outcome = match deadline {
             Some(deadline) => timeout_at(deadline, outcome).await.map_err(|_| {
                 HttpError::timed_out(Phase::Idle, Delivery::Unknown, &self.from, self.idle)

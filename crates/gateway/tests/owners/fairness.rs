@@ -75,14 +75,6 @@ impl Stage {
         }
     }
 
-    /// Largest resident memory of the gateway so far, in bytes.
-    fn peak_memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.gateway.pid()));
-        let status = status.unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
-    }
-
     /// Processor time of the gateway so far, in ticks of the system.
     fn processor_time(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.gateway.pid())).unwrap();
@@ -267,7 +259,7 @@ async fn flood_of_large_bodies_neither_stalls_nor_exhausts_the_gateway() {
     let limits = json!({ "per_owner": { "bodies": budget, "requests_per_second": "unlimited" } });
     let stage = Stage::new("body-flood", limits).await;
     stage.bob_calls(5).await;
-    let quiet = stage.peak_memory();
+    let quiet = stage.gateway.peak_memory();
     let meta = "\"\":0,".repeat(31 * (1 << 20) / 5);
     let body = Arc::new(format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{{meta}"x":0}}}}}}"#
@@ -292,7 +284,7 @@ async fn flood_of_large_bodies_neither_stalls_nor_exhausts_the_gateway() {
     stage.bob_calls(50).await;
     done.store(true, Ordering::SeqCst);
     flood.into_iter().for_each(|thread| thread.join().unwrap());
-    let more = stage.peak_memory().saturating_sub(quiet);
+    let more = stage.gateway.peak_memory().saturating_sub(quiet);
     let overhead = 48 << 20;
     assert!(more < budget + overhead, "{} MiB more than before", more >> 20);
     stage.end().await;

@@ -185,6 +185,13 @@ impl Gateway {
         self.child.as_ref().unwrap().id()
     }
 
+    /// Largest resident memory so far, in bytes.
+    pub(crate) fn peak_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
     /// Kills it with SIGKILL and waits for its exit.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{Request, request::SentFlag};
 
-/// Largest head of a response, in bytes.
+/// Largest head of a response, in bytes, together with the heads that only announce it (1xx).
 const MAX_HEAD: usize = 400 << 10;
 
 /// Largest body that is written together with its head.
@@ -38,6 +38,9 @@ pub(super) struct Conn {
     out: OutgoingRequest,
     /// Bytes that came and were not taken yet.
     pub(super) rest: BytesMut,
+    /// Number of bytes of heads that only announced the response. It is bounded, because a server could send such
+    /// heads for ever.
+    announcing: usize,
 }
 
 /// Outgoing request.
@@ -62,7 +65,7 @@ pub(super) enum ExchangeError {
 
 impl Conn {
     pub(super) fn new(tcp: TcpStream, out: OutgoingRequest) -> Self {
-        Self { tcp, out, rest: BytesMut::new() }
+        Self { tcp, out, rest: BytesMut::new(), announcing: 0 }
     }
 
     /// Returns the request for another connection. Nothing of it was sent.
@@ -106,12 +109,13 @@ impl Conn {
         method: &Method,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Head>>> {
-        let rest = &mut self.rest;
+        let (rest, announcing) = (&mut self.rest, &mut self.announcing);
         let read = poll_read(&mut self.tcp, cx, |new| {
             if rest.is_empty() {
                 // The usual case: the whole head comes at once, and maybe the whole body.
                 let (head, used) = head::read_last(new, method)?;
                 rest.extend_from_slice(&new[used..]);
+                *announcing += used;
                 return Ok(head);
             }
             let line_ended = new.contains(&b'\n');
@@ -121,10 +125,11 @@ impl Conn {
             }
             let (head, used) = head::read_last(rest, method)?;
             rest.advance(used);
+            *announcing += used;
             Ok(head)
         });
         let head = std::task::ready!(read)?.unwrap_or_else(|| Err(closed_early()))?;
-        if head.is_none() && self.rest.len() > MAX_HEAD {
+        if head.is_none() && self.announcing + self.rest.len() > MAX_HEAD {
             return Poll::Ready(Err(invalid_response("the head of its answer is too large")));
         }
         Poll::Ready(Ok(head))

@@ -85,6 +85,10 @@ pub(crate) struct Counts {
     pub(crate) lists_changed: AtomicU64,
     /// Number of these changes that were fetched.
     pub(crate) lists_known: AtomicU64,
+    /// Messages without an answer that are on their way over HTTP.
+    pub(crate) posting: AtomicUsize,
+    /// Messages without an answer that were dropped, because too many others were on their way.
+    pub(crate) unsent: AtomicU64,
 }
 
 impl Core {

@@ -240,6 +240,7 @@ impl Link {
             invalid_lines: counts.invalid_lines.load(Ordering::Relaxed),
             unanswerable: counts.unanswerable.load(Ordering::Relaxed),
             unheard: counts.unheard.load(Ordering::Relaxed),
+            unsent: counts.unsent.load(Ordering::Relaxed),
         }
     }
 
@@ -372,4 +373,6 @@ pub struct LinkCounts {
     pub unanswerable: u64,
     /// Notifications without a listener.
     pub unheard: u64,
+    /// Messages to the server that need no answer, dropped because too many others were on their way over HTTP.
+    pub unsent: u64,
 }

@@ -1,5 +1,6 @@
 //! Transport of a link.
 
+pub(crate) mod posting;
 pub(crate) mod sse;
 pub(crate) mod stdio;
 pub(crate) mod streamable;

@@ -15,14 +15,21 @@ use stayput_wire::{
     header,
     sse::{Decoder, ENDPOINT},
 };
-use tokio::{sync::Notify, task::AbortHandle, time::sleep_until};
+use tokio::{
+    sync::Notify,
+    task::{AbortHandle, unconstrained},
+    time::sleep_until,
+};
 
 use crate::{
     CallError, Delivery, Loss, LossReason,
     link::{
         Core, LinkTransport, MessageSource, PendingCall,
-        transport::streamable::{
-            LinkRoute, PATH_HINT, RequestParts, of_http, session_unknown_grace, unauthorized,
+        transport::{
+            posting::PostingPermit,
+            streamable::{
+                LinkRoute, PATH_HINT, RequestParts, of_http, session_unknown_grace, unauthorized,
+            },
         },
     },
     loss::session_unknown,
@@ -122,10 +129,11 @@ impl Sse {
         if core.over.is_raised() {
             return;
         }
-        let core = core.clone();
+        let Some(permit) = PostingPermit::acquire(core) else { return };
         core.runtime().clone().spawn(async move {
+            let core = permit.core();
             let LinkTransport::Sse(sse) = &core.transport else { return };
-            let _ = sse.post(&core, text).await;
+            let _ = sse.post(core, text).await;
         });
     }
 
@@ -196,7 +204,8 @@ async fn read_stream(core: Arc<Core>, mut stream: Stream) {
                 Ok(Some(chunk)) => receive_bytes(&core, &mut stream.events, &chunk),
                 Ok(None) | Err(_) => break,
             },
-            () = timer => core.expire(),
+            // A server that never stops sending uses up the task's budget, which must not stop the timer.
+            () = unconstrained(timer) => core.expire(),
             () = sse.rearm.notified() => {}
             () = &mut on_session_unknown => break,
         }

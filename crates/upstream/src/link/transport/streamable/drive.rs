@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use stayput_http::Response;
 use stayput_wire::{Code, Message, header};
-use tokio::time::sleep_until;
+use tokio::{task::unconstrained, time::sleep_until};
 
 use super::{RequestParts, ServerSession, Streamable, follow, unauthorized};
 use crate::{
@@ -63,7 +63,8 @@ pub(super) fn drive(
                     core.fail(pending_call.number, error);
                 }
             }
-            () = overdue(core, &pending_call) => core.expire(),
+            // A server that never stops sending uses up the task's budget, which must not stop the timer.
+            () = unconstrained(overdue(core, &pending_call)) => core.expire(),
         }
     }
 }

@@ -25,7 +25,10 @@ use tokio::task::AbortHandle;
 
 use crate::{
     CallError, Delivery, HeaderRequest, Loss, LossReason, Scope,
-    link::{Core, PendingCall, PreparedMessage, Routing, cancellation},
+    link::{
+        Core, PendingCall, PreparedMessage, Routing, cancellation,
+        transport::posting::PostingPermit,
+    },
     loss::session_unknown,
     server::redactor,
     util::lock::lock,
@@ -248,11 +251,11 @@ impl Streamable {
         if core.over.is_raised() {
             return;
         }
-        let task_core = core.clone();
+        let Some(permit) = PostingPermit::acquire(core) else { return };
         begin(core, async move {
-            let Some(http) = drive::streamable(&task_core) else { return };
+            let Some(http) = drive::streamable(permit.core()) else { return };
             // No caller waits for an error. A lost session is reported to the next call.
-            let _ = http.tell(&task_core, text).await;
+            let _ = http.tell(permit.core(), text).await;
         });
     }
 
