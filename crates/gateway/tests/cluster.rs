@@ -6,6 +6,9 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "clients/driven.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod driven;
 #[path = "cluster/example.rs"]
 mod example;
 #[path = "cluster/faults.rs"]
@@ -21,6 +24,8 @@ mod messages;
 mod modern;
 #[path = "cluster/replicas.rs"]
 mod replicas;
+#[path = "cluster/round_robin.rs"]
+mod round_robin;
 #[path = "cluster/sessions.rs"]
 mod sessions;
 #[path = "cluster/setups.rs"]

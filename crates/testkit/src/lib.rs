@@ -32,6 +32,7 @@
 )]
 
 mod authority;
+mod balancer;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod faulty;
@@ -55,6 +56,7 @@ pub mod skips;
 pub mod stories;
 
 pub use authority::Authority;
+pub use balancer::{BalancedRequest, Balancer};
 pub use log_lines::LogLines;
 pub use program::program;
 pub use random::Random;

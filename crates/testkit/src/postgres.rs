@@ -90,7 +90,7 @@ fn url(port: u16) -> String {
 fn run(port: u16, data: &Path, options: &[String]) -> Result<Server, String> {
     let mut command = unprivileged("postgres");
     command.arg("-D").arg(data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k", ""]);
-    command.args(["-c", "fsync=off", "-c", "max_connections=50"]).args(options);
+    command.args(["-c", "fsync=off", "-c", "max_connections=100"]).args(options);
     Server::start(&mut command, || sql(&url(port), "select 1"))
 }
 

@@ -116,18 +116,24 @@ fn answered(line: &str) -> Option<u16> {
 }
 
 /// Finds a proxy, also in the folder for system programs.
-fn program(name: &str) -> std::path::PathBuf {
+pub(crate) fn program(name: &str) -> std::path::PathBuf {
     let system = Path::new("/usr/sbin").join(name);
     let found = on_path(name).or_else(|| system.is_file().then_some(system));
     found.unwrap_or_else(|| panic!("{name} is not here: run `scripts/install peers`"))
 }
 
+/// Returns the directives of nginx for its temporary files.
+pub(crate) fn temporary_folders(folder: &Path) -> String {
+    let folder = folder.display();
+    ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {folder}/{kind};"))
+        .join(" ")
+}
+
 /// Returns the configuration of nginx, as one process that writes only to its folder.
 fn nginx(folder: &Path, upstream: &str, users: &[(&str, u16)], lenient: bool) -> String {
+    let temporary = temporary_folders(folder);
     let folder = folder.display();
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("{kind}_temp_path {folder}/{kind};"))
-        .join(" ");
     let headers =
         if lenient { "ignore_invalid_headers off; underscores_in_headers on;" } else { "" };
     let servers: String = users
