@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -47,8 +47,8 @@ pub(super) struct Spares {
 struct SpareSet {
     server: Server,
     ready: Vec<Spare>,
-    /// Cloned by each task that starts a spare; its strong count is the number of starts in progress.
-    coming: Arc<()>,
+    /// Number of spares that are being started.
+    starting: Arc<AtomicUsize>,
     /// Spares that are being started and have a budget permit.
     arrivals: Vec<Arc<StartingSpare>>,
 }
@@ -106,12 +106,32 @@ impl SpareReport {
     }
 }
 
+/// Start of a spare that its set counts, until it is dropped.
+struct CountedStart(Arc<AtomicUsize>);
+
+impl CountedStart {
+    fn new(starting: &Arc<AtomicUsize>) -> Self {
+        starting.fetch_add(1, Ordering::Relaxed);
+        Self(starting.clone())
+    }
+
+    fn is_of(&self, stock: &SpareSet) -> bool {
+        Arc::ptr_eq(&self.0, &stock.starting)
+    }
+}
+
+impl Drop for CountedStart {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl SpareSet {
     fn new(server: &Server) -> Self {
         Self {
             server: server.clone(),
             ready: Vec::new(),
-            coming: Arc::default(),
+            starting: Arc::default(),
             arrivals: Vec::new(),
         }
     }
@@ -122,8 +142,7 @@ impl SpareSet {
     }
 
     fn missing(&self) -> usize {
-        let coming = Arc::strong_count(&self.coming) - 1;
-        self.wanted().saturating_sub(self.ready.len() + coming)
+        self.wanted().saturating_sub(self.ready.len() + self.starting.load(Ordering::Relaxed))
     }
 
     /// Removes spares that are dead or too old.
@@ -213,14 +232,14 @@ impl Spares {
     /// Starts the missing spares, each in the background.
     fn refill(&self, links: &Links, key: &SpareKey) {
         let Some(completion) = lock(&self.completion).clone() else { return };
-        let coming: Vec<_> = {
+        let starts: Vec<_> = {
             let stocks = lock(&self.stocks);
             let Some(stock) = stocks.get(key) else { return };
-            (0..stock.missing()).map(|_| stock.coming.clone()).collect()
+            (0..stock.missing()).map(|_| CountedStart::new(&stock.starting)).collect()
         };
-        for coming in coming {
+        for counted in starts {
             let (links, completion) = (Arc::downgrade(&links.0), completion.clone());
-            let task = SpareStart { links, key: key.clone(), coming, completion };
+            let task = SpareStart { links, key: key.clone(), counted, completion };
             if let Some(inner) = task.links.upgrade() {
                 inner.opener.runtime.spawn(task.run());
             }
@@ -296,7 +315,7 @@ fn key_of(server: &Server) -> SpareKey {
 struct SpareStart {
     links: Weak<super::Inner>,
     key: SpareKey,
-    coming: Arc<()>,
+    counted: CountedStart,
     completion: CompletionGuard,
 }
 
@@ -306,7 +325,7 @@ impl SpareStart {
         let Some(arrival) = self.arrive(&inner) else { return };
         drop(inner);
         let started = self.start(&arrival).await;
-        let Self { links, key, coming, .. } = self;
+        let Self { links, key, counted, .. } = self;
         let Some(inner) = links.upgrade() else { return };
         if let Err(error) = &started
             && error.is_of_server()
@@ -316,7 +335,7 @@ impl SpareStart {
         }
         // Skip a stock of the same configuration that was created meanwhile: it starts its own spares.
         if let Some(stock) = lock(&inner.spares.stocks).get_mut(&key)
-            && Arc::ptr_eq(&stock.coming, &coming)
+            && counted.is_of(stock)
         {
             stock.arrivals.retain(|other| !Arc::ptr_eq(other, &arrival));
             let wanted =
@@ -325,7 +344,7 @@ impl SpareStart {
                 stock.ready.push(Spare { started, born: Instant::now() });
             }
             // Under the same lock as the push, so that the spare is never counted twice.
-            drop(coming);
+            drop(counted);
         }
         // A request that waits for a permit may get it now.
         inner.opener.budget.idle();
@@ -338,7 +357,7 @@ impl SpareStart {
         let arrival = Arc::new(StartingSpare { permit, unwanted: AtomicBool::new(false) });
         let mut stocks = lock(&inner.spares.stocks);
         let stock = stocks.get_mut(&self.key)?;
-        if !Arc::ptr_eq(&stock.coming, &self.coming) {
+        if !self.counted.is_of(stock) {
             return None;
         }
         stock.arrivals.push(arrival.clone());
