@@ -24,7 +24,8 @@ use crate::{
     identify::RequestContext,
     listen::{
         batch,
-        router::{BodyKind, Step, method_not_allowed, path_not_found, server},
+        refusal::{method_not_allowed, path_not_found},
+        router::{BodyKind, Step, server},
     },
     messages::notifications::handle_message,
     observe::session_stats::ConnectedSession,

@@ -1,34 +1,30 @@
 //! HTTP router: `/mcp/<server>` for each server, and `/mcp` for all of them.
 
-use std::{borrow::Cow, net::IpAddr, sync::Arc, time::Duration};
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
 use stayput_core::Owner;
 use stayput_identify::{InvalidPathKey, SplitPath};
 use stayput_wire::{Code, header as mcp};
 
-use super::post;
+use super::{
+    host_check, post,
+    refusal::{count_refusal, method_not_allowed, no_metrics, path_not_found},
+};
 use crate::{
     admin::{self, dashboard},
-    auth::{MetricsAccess, Principal, body_budget::OverBudget, rate_limit::RateLimited},
+    auth::{MetricsAccess, Principal, rate_limit::RateLimited},
     call::era,
     cluster::{self, SignatureError, VerifiedRequest},
     config::target::Target,
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
     identify::{cookie, header_names, read_connection_name, renew_cookie},
-    listen::{
-        access, forward, home_page,
-        http::{BodyError, SLOWEST},
-        legacy_sse, page_login, well_known,
-    },
+    listen::{access, forward, home_page, legacy_sse, page_login, well_known},
     messages::listen_stream,
     reply::{self, Reply, accept::accepts},
-    state::{AppState, RequestRules},
+    state::AppState,
 };
-
-/// Time after which a body is worth another try that did not fit into memory.
-const BODY_RETRY: Duration = Duration::from_secs(1);
 
 /// Origin of a request, which decides how it is authenticated.
 #[derive(Clone, Copy)]
@@ -166,7 +162,7 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
             }
         }
         RequestPeer::Address(from) => {
-            if let Some(answer) = foreign(&app.rules, head)
+            if let Some(answer) = host_check::foreign(&app.rules, head)
                 .or_else(|| well_known::of(app, path))
                 .or_else(|| dashboard::file(&head.method, path))
             {
@@ -320,99 +316,6 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     }
 }
 
-/// Refuses `/metrics` to a client without the role.
-fn no_metrics() -> Response<Reply> {
-    let sentence =
-        "`/metrics` is for administrators; use a token with the role, or set `auth.metrics`";
-    reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence)
-}
-
-/// Refuses something that is not a valid request.
-pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Response<Reply> {
-    count_refusal(app, status);
-    reply::refusal(status, None, Code::INVALID_REQUEST, sentence)
-}
-
-/// Refuses a request whose body could not be read.
-pub(super) fn body_refusal(app: &AppState, why: &BodyError) -> Response<Reply> {
-    let limits = &app.rules.body;
-    let (status, sentence) = match why {
-        BodyError::TooLarge => {
-            let limit = limits.each;
-            let sentence = format!("the body has more than {limit} bytes, which is `limits.body`");
-            (StatusCode::PAYLOAD_TOO_LARGE, sentence)
-        }
-        BodyError::Late => {
-            let sentence = format!(
-                "nothing more of the body came for {} s, or it came slower than {} KiB/s; send the whole request at \
-                 once",
-                reply::whole_seconds(app.rules.stall),
-                SLOWEST >> 10,
-            );
-            (StatusCode::REQUEST_TIMEOUT, sentence)
-        }
-        BodyError::Overdue => {
-            let sentence = format!(
-                "the body did not come within {} s, which is `limits.body_time`; send less, or faster",
-                reply::whole_seconds(limits.time),
-            );
-            (StatusCode::REQUEST_TIMEOUT, sentence)
-        }
-        BodyError::OverBudget(over) => return over_budget(app, *over),
-        BodyError::Broken | BodyError::Gone => {
-            let sentence = "the body is not in chunks, though Transfer-Encoding says so";
-            (StatusCode::BAD_REQUEST, sentence.to_owned())
-        }
-    };
-    refuse(app, status, &sentence)
-}
-
-/// Refuses a body for which there is no memory now.
-fn over_budget(app: &AppState, over: OverBudget) -> Response<Reply> {
-    let limits = &app.rules.body;
-    let (status, sentence) = match over {
-        OverBudget::Owner => {
-            let sentence = format!(
-                "your requests in progress have bodies of {} bytes already, which is `limits.per_owner.bodies`; \
-                 wait for their answers, and try again",
-                limits.per_owner
-            );
-            (StatusCode::TOO_MANY_REQUESTS, sentence)
-        }
-        OverBudget::All => {
-            let sentence = format!(
-                "the requests in progress have bodies of {} bytes already, which is `limits.bodies`; try again in \
-                 a moment",
-                limits.all
-            );
-            (StatusCode::SERVICE_UNAVAILABLE, sentence)
-        }
-    };
-    count_refusal(app, status);
-    let refusal = reply::refusal(status, None, Code::INTERNAL_ERROR, &sentence);
-    reply::later(refusal, BODY_RETRY)
-}
-
-/// Answers that the path does not exist.
-pub(super) fn path_not_found(app: &AppState) -> Response<Reply> {
-    let known: Vec<_> = app.servers.keys().map(|name| format!("/mcp/{name}")).collect();
-    let sentence = match known.is_empty() {
-        true => "there is nothing here, and no server is configured".to_owned(),
-        false => {
-            let known = known.join(", ");
-            format!("there is nothing here; servers are at {known}, and all at /mcp")
-        }
-    };
-    reply::refusal(StatusCode::NOT_FOUND, None, Code::INVALID_REQUEST, &sentence)
-}
-
-/// Refuses a method that is not in this list.
-pub(super) fn method_not_allowed(methods: &'static str) -> Response<Reply> {
-    let mut refused = reply::status(StatusCode::METHOD_NOT_ALLOWED);
-    refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
-    refused
-}
-
 /// Target of a request, with its client.
 pub(super) struct RequestTarget {
     pub(super) target: Target,
@@ -451,60 +354,6 @@ fn target(app: &AppState, path: &str) -> Option<Target> {
 /// Target of one server; `None` if no server has this name.
 pub(super) fn server(app: &AppState, name: &str) -> Option<Target> {
     app.servers.get(name).map(|server| Target::Server(server.shared_name()))
-}
-
-/// Counts a request whose status is a refusal.
-pub(super) fn count_refusal(app: &AppState, status: StatusCode) {
-    let why = match status {
-        StatusCode::BAD_REQUEST => "malformed",
-        StatusCode::UNAUTHORIZED => "unauthorized",
-        StatusCode::FORBIDDEN => "foreign",
-        StatusCode::NOT_FOUND => "not_found",
-        StatusCode::METHOD_NOT_ALLOWED => "method",
-        StatusCode::NOT_ACCEPTABLE => "not_acceptable",
-        StatusCode::PAYLOAD_TOO_LARGE => "too_large",
-        StatusCode::TOO_MANY_REQUESTS => "too_many",
-        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
-        other if other.is_client_error() || other.is_server_error() => "other",
-        _ => return,
-    };
-    app.count_refused(why);
-}
-
-/// Refuses a foreign `Host` or `Origin`. Without this check, a web page in a browser on this machine could reach the
-/// gateway through a domain name of its own (DNS rebinding).
-fn foreign(rules: &RequestRules, head: &Parts) -> Option<Response<Reply>> {
-    fn text(value: &HeaderValue) -> &str {
-        value.to_str().unwrap_or("?")
-    }
-    let host = head.headers.get(header::HOST).map(text).unwrap_or_default();
-    // A request target in absolute form names the host, too.
-    let hosts = [Some(host), head.uri.authority().map(http::uri::Authority::as_str)];
-    let allowed =
-        |host: &&str| is_local(host) || rules.allowed_hosts.iter().any(|allowed| allowed == host);
-    if !hosts.iter().flatten().all(allowed) {
-        let sentence = "this Host is not allowed; add it to `allowed_hosts`";
-        return Some(reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence));
-    }
-    let allowed = |origin: &HeaderValue| {
-        let origin = text(origin);
-        let mut schemes = ["http://", "https://"].iter();
-        let host = schemes.find_map(|scheme| origin.strip_prefix(scheme));
-        host.is_some_and(is_local) || rules.allowed_origins.iter().any(|allowed| allowed == origin)
-    };
-    (!head.headers.get_all(header::ORIGIN).iter().all(allowed)).then(|| {
-        let sentence = "this Origin is not allowed; add it to `allowed_origins`";
-        reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence)
-    })
-}
-
-/// Whether a `Host` is this machine, with any port.
-pub(crate) fn is_local(host: &str) -> bool {
-    let names = ["localhost", "127.0.0.1", "[::1]"];
-    let Some(rest) = names.iter().find_map(|name| host.strip_prefix(name)) else { return false };
-    // The rest may only be a port. Numbers are parsed with a sign, too, but a port has none.
-    let is_port = |port: &str| !port.starts_with('+') && port.parse::<u16>().is_ok();
-    rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port)
 }
 
 /// Returns a server that the last reload removed. Clients that are still connected to it get an explanation.

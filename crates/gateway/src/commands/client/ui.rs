@@ -27,7 +27,7 @@ use crate::{
     admin::{self, dashboard},
     auth::{Token, login, login::Logins},
     cli::UiArgs,
-    listen::router,
+    listen::host_check,
     reply::Reply,
 };
 
@@ -242,7 +242,7 @@ fn is_own(headers: &HeaderMap) -> bool {
         |value: Option<&HeaderValue>| value.and_then(|it| it.to_str().ok()).map(str::to_owned);
     let host = text(headers.get(header::HOST)).unwrap_or_default();
     let origin = text(headers.get(header::ORIGIN));
-    router::is_local(&host) && origin.is_none_or(|origin| origin == format!("http://{host}"))
+    host_check::is_local(&host) && origin.is_none_or(|origin| origin == format!("http://{host}"))
 }
 
 fn boxed(response: Response<Reply>) -> Response<ForwardedBody> {

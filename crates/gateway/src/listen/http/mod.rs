@@ -40,11 +40,7 @@ use tokio_rustls::TlsAcceptor;
 pub(super) use self::body::{BodyError, SLOWEST};
 use self::{socket::Socket, state::ConnState};
 use crate::{
-    listen::{
-        router::{RequestPeer, count_refusal},
-        sockets::SocketActivity,
-        workers,
-    },
+    listen::{refusal::count_refusal, router::RequestPeer, sockets::SocketActivity, workers},
     state::AppState,
 };
 

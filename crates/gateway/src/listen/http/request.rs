@@ -15,7 +15,8 @@ use super::{
 use crate::{
     listen::{
         forward,
-        router::{BodyHandler, RequestPeer, Step, body_refusal, enter, refuse},
+        refusal::{body_refusal, refuse},
+        router::{BodyHandler, RequestPeer, Step, enter},
         workers,
     },
     reply::Reply,
