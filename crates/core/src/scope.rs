@@ -3,7 +3,7 @@
 //! A scope sets the session of the code that runs in it, without a parameter in every signature. It
 //! follows `.await`, `join!` and `select!`; a new task inherits it through [`spawn`]. A nested
 //! scope shadows the outer one and ends with its future: it never changes the outer scope or a
-//! sibling. An explicit session always wins, see [`resolve`].
+//! sibling.
 //!
 //! ```
 //! use stayput_core::{SessionId, Timestamp, scope::{self, InSession}};
@@ -94,12 +94,6 @@ impl From<&Session> for Scope {
 #[must_use]
 pub fn current() -> Option<Scope> {
     CURRENT.try_with(Scope::clone).ok()
-}
-
-/// Returns the explicit session, or else the current one.
-#[must_use]
-pub fn resolve(explicit: Option<SessionId>) -> Option<SessionId> {
-    explicit.or_else(|| current().and_then(|scope| scope.session()))
 }
 
 /// Extension trait that runs futures in a scope.

@@ -107,16 +107,6 @@ async fn spawned_task_inherits_the_scope() {
     assert_eq!(scope::spawn(current_session()).await.unwrap(), None, "no scope outside");
 }
 
-/// R095: an explicit session wins over the current one.
-#[tokio::test]
-async fn explicit_session_wins_over_the_current_one() {
-    let (ambient, explicit) = (session(), session());
-    assert_eq!(scope::resolve(None), None);
-    assert_eq!(scope::resolve(Some(explicit)), Some(explicit));
-    let work = async { (scope::resolve(Some(explicit)), scope::resolve(None)) };
-    assert_eq!(work.in_session(ambient).await, (Some(explicit), Some(ambient)));
-}
-
 /// E03: the scope also ends when its future panics or is dropped.
 #[tokio::test]
 async fn scope_ends_when_its_future_panics_or_is_dropped() {

@@ -7,7 +7,7 @@
 //! | file | content |
 //! |---|---|
 //! | `message.rs`, `id.rs`, `batch.rs` | [`Message`]: request, notification, response or error, as written; [`Id`]; [`Batch`] |
-//! | `splice.rs` | [`Edits`]: sets, removes and renames members, and keeps all other bytes |
+//! | `splice.rs` | [`Edits`]: sets and removes members, and keeps all other bytes |
 //! | `raw.rs`, `span.rs`, `json.rs` | [`Raw`]: value as written; [`span`]: position of a member; [`json`]: syntax |
 //! | `framing.rs`, `sse.rs` | [`LineSplitter`] for stdio, [`sse`] for HTTP, for chunks of any size |
 //! | `header.rs`, `param.rs`, `percent.rs` | [`header`]: HTTP headers; [`ParamHeaders`]: arguments as headers; [`percent`]: percent-encoding |

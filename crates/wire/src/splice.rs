@@ -68,11 +68,6 @@ impl<'a> Edits<'a> {
         self.add(self.whole(), path, Action::Remove)
     }
 
-    /// Renames the member at `path`. A missing member is ignored.
-    pub fn rename(&mut self, path: &[&str], name: &str) -> &mut Self {
-        self.add(self.whole(), path, Action::Rename(name.to_owned()))
-    }
-
     /// Replaces `value`, found in this text, by `json`.
     pub fn replace(&mut self, value: Raw<'_>, json: &str) -> &mut Self {
         self.set_in(value, &[], json)
@@ -164,14 +159,6 @@ pub enum EditError {
     Ambiguous {
         /// Path of that part.
         path: String,
-    },
-    /// Another member has the new name already.
-    #[error("'{path}' cannot get the name '{name}', another member has it")]
-    Taken {
-        /// Path of the member to be renamed.
-        path: String,
-        /// Name that is taken.
-        name: String,
     },
     /// Two edits change the same bytes.
     #[error("two edits want to change the same place, '{path}'; make one of them")]

@@ -121,20 +121,6 @@ impl Version {
     pub fn has_batches(&self) -> bool {
         *self == Self::V2025_03_26
     }
-
-    /// Returns the newest revision in both lists.
-    ///
-    /// ```
-    /// use stayput_wire::Version;
-    ///
-    /// let theirs = ["2024-11-05", "2025-06-18", "2031-01-01"].map(Version::from);
-    /// let shared = Version::newest_shared(&Version::KNOWN, &theirs);
-    /// assert_eq!(shared, Some(&Version::V2025_06_18));
-    /// ```
-    #[must_use]
-    pub fn newest_shared<'a>(ours: &'a [Self], theirs: &[Self]) -> Option<&'a Self> {
-        ours.iter().filter(|version| theirs.contains(version)).max()
-    }
 }
 
 impl From<&str> for Version {
@@ -194,9 +180,6 @@ mod tests {
         assert!(Version::from("9999-99-9x") < Version::V2024_11_05);
         let later = Version::from("2026-12-01");
         assert!(later > Version::LATEST && later.era() == Era::Modern && !later.is_known());
-        let lists = [draft, Version::V2025_03_26];
-        assert_eq!(Version::newest_shared(&lists, &lists), Some(&Version::V2025_03_26));
-        assert_eq!(Version::newest_shared(&lists, &[]), None);
     }
 
     #[test]

@@ -14,7 +14,6 @@ pub(super) struct EditTree {
 pub(super) enum Action {
     Set(String),
     Remove,
-    Rename(String),
 }
 
 impl EditTree {

@@ -93,7 +93,7 @@ impl<'a> Plan<'a> {
     ) -> Result<(), EditError> {
         let slots = self.slots(at)?;
         let mut removed = vec![false; slots.len()];
-        let (mut new, mut new_names) = (Vec::new(), Vec::new());
+        let mut new = Vec::new();
         for member in &tree.members {
             let (name, inner) = member;
             let found: Vec<usize> =
@@ -113,18 +113,6 @@ impl<'a> Plan<'a> {
                 Some(Action::Remove) => found.iter().for_each(|index| removed[*index] = true),
                 _ if !earlier.is_empty() => {
                     return Err(EditError::Ambiguous { path: path.join(".") });
-                }
-                Some(Action::Rename(to)) => {
-                    let wanted = tree.members.iter().any(|(other, _)| other == to);
-                    // Two members cannot get the same name either.
-                    if wanted
-                        || new_names.contains(&to)
-                        || slots.iter().any(|slot| self.is_named(slot, to))
-                    {
-                        return Err(EditError::Taken { path: path.join("."), name: to.clone() });
-                    }
-                    self.splices.push((slots[*last].key.clone(), json::quote(to)));
-                    new_names.push(to);
                 }
                 None => self.value(slots[*last].value.start, inner, path)?,
             }

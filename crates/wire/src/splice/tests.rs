@@ -146,26 +146,6 @@ fn result_gets_state_and_loses_its_type() {
 }
 
 #[test]
-fn members_are_renamed() {
-    let new = edited(r#"{"a" : {"old":1.10}, "b":2}"#, |edits| {
-        edits.rename(&["a", "old"], "new\n").rename(&["b"], "c").rename(&["x"], "y");
-    });
-    assert_eq!(new, r#"{"a" : {"new\n":1.10}, "c":2}"#);
-    let taken = refused(r#"{"a":1,"\u0062":2}"#, |edits| {
-        edits.rename(&["a"], "b");
-    });
-    assert_eq!(taken, EditError::Taken { path: "a".to_owned(), name: "b".to_owned() });
-    let both = refused(r#"{"a":1}"#, |edits| {
-        edits.rename(&["a"], "b").set(&["b"], "2");
-    });
-    assert!(matches!(both, EditError::Taken { .. }));
-    let twins = refused(r#"{"a":1,"c":2}"#, |edits| {
-        edits.rename(&["a"], "b").rename(&["c"], "b");
-    });
-    assert!(matches!(twins, EditError::Taken { .. }));
-}
-
-#[test]
 fn adjacent_members_are_removed_together() {
     let json = r#"{ "a":1, "b":2, "c":3, "d":4 }"#;
     for (names, left) in [
@@ -194,7 +174,7 @@ fn adjacent_members_are_removed_together() {
 #[test]
 fn edits_without_effect_borrow_the_text() {
     let mut edits = Edits::new(r#"{"a":1}"#);
-    edits.remove(&["b"]).remove(&["a", "c"]).rename(&["x"], "y");
+    edits.remove(&["b"]).remove(&["a", "c"]);
     assert!(matches!(edits.apply(), Ok(Cow::Borrowed(r#"{"a":1}"#))));
 }
 
