@@ -1,4 +1,5 @@
-//! Import graph of a crate: which entry of `src/` uses which other one. Public functions without a caller.
+//! Import graph of a crate: which entry of `src/` uses which other one. Public functions without a caller, lines of code,
+//! public items.
 //!
 //! An entry is a file or a folder directly below `src/`. Paths are found by reading the tokens of each file, so a
 //! path that a macro makes is not seen. Unit tests are left out, because they may look at everything.
@@ -13,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use self::tokens::{Token, tokens};
+use self::tokens::{Token, tokens, without_unit_tests};
 
 pub use self::{public_api::public_api, public_functions::uncalled_functions};
 
@@ -105,6 +106,20 @@ impl ImportGraph {
         }
         seen
     }
+}
+
+/// Returns the number of lines of code below `src`: lines that are neither empty nor a comment, without unit tests.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn code_lines(src: &Path) -> io::Result<usize> {
+    let mut count = 0;
+    for file in source_files(src)? {
+        let text = fs::read_to_string(&file.path)?;
+        let lines = without_unit_tests(&text).lines().map(str::trim);
+        count += lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+    }
+    Ok(count)
 }
 
 /// Source file and the path of its module; the root of the crate has an empty path.

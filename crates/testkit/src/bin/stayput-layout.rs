@@ -1,9 +1,10 @@
-//! Prints how many entries the `src/` of each crate has, and the largest import cycle between them. With the argument
+//! Prints for the `src/` of each crate how many entries it has, the largest import cycle between them, its lines of code
+//! without comments and unit tests, and how many public items it has. With the argument
 //! `uncalled` it prints the public functions of the library crates that no code of the product calls.
 
 use std::{io::Write as _, path::Path, process::ExitCode};
 
-use stayput_testkit::layout::{ImportGraph, uncalled_functions};
+use stayput_testkit::layout::{ImportGraph, code_lines, public_api, uncalled_functions};
 
 fn main() -> ExitCode {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -22,16 +23,28 @@ fn main() -> ExitCode {
 
 fn print(crates: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout();
-    writeln!(out, "{:10} {:>7} {:>13}  entries of the cycle", "crate", "entries", "largest cycle")?;
+    let [cycle, lines] = ["largest cycle", "lines of code"];
+    writeln!(
+        out,
+        "{:10} {:>7} {cycle:>13} {lines:>13} {:>12}",
+        "crate", "entries", "public items"
+    )?;
+    let mut all = 0;
     let mut folders: Vec<_> = std::fs::read_dir(crates)?.collect::<Result<_, _>>()?;
     folders.sort_by_key(std::fs::DirEntry::file_name);
     for folder in folders {
         let src = folder.path().join("src");
         let cycle = ImportGraph::read(&src)?.largest_cycle();
         let (name, entries) = (folder.file_name(), std::fs::read_dir(&src)?.count());
-        let members = if cycle.len() > 1 { cycle.join(" ") } else { String::new() };
-        writeln!(out, "{:10} {entries:>7} {:>13}  {members}", name.to_string_lossy(), cycle.len())?;
+        let (lines, public) = (code_lines(&src)?, public_api(&src)?.lines().count());
+        let (name, cycle_length) = (name.to_string_lossy(), cycle.len());
+        writeln!(out, "{name:10} {entries:>7} {cycle_length:>13} {lines:>13} {public:>12}")?;
+        if cycle_length > 1 {
+            writeln!(out, "{:10} cycle: {}", "", cycle.join(" "))?;
+        }
+        all += lines;
     }
+    writeln!(out, "{:10} {:>35}", "all", all)?;
     Ok(())
 }
 

@@ -43,7 +43,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
 }
 
 /// Returns the part before the module with the unit tests; `mod tests;` has them in another file.
-fn without_unit_tests(text: &str) -> &str {
+pub(super) fn without_unit_tests(text: &str) -> &str {
     let modules = text.match_indices("\n#[cfg(test)]\nmod ");
     let inline = |(at, begin): &(usize, &str)| {
         let behind = &text[at + begin.len()..];
