@@ -191,7 +191,7 @@ fn displayable(name: &str) -> String {
 struct Expansion {
     text: String,
     target: Target,
-    /// Set if a value ended with `$`. A following `{` would then start an expansion.
+    /// Whether a value ended with `$`. A following `{` would then start an expansion.
     dollar_pending: bool,
 }
 

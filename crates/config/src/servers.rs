@@ -112,7 +112,7 @@ impl Servers {
         }
     }
 
-    /// Does the same, but an invalid server only disables itself: it is in [`Servers::broken`]. `check` may refuse a
+    /// Reads the servers as [`Servers::read`]. An invalid server only disables itself: it is in [`Servers::broken`]. `check` may refuse a
     /// server for further reasons.
     ///
     /// # Errors

@@ -188,8 +188,8 @@ impl Record {
     }
 
     /// Turns the record into a tombstone. Attachments are dropped. The generation stays, so that
-    /// the next session with this key reports a loss. A session whose end had begun was closed,
-    /// whoever finishes that.
+    /// the next session with this key reports a loss. A session whose end had begun counts as
+    /// closed, also if another process completes the end.
     pub fn end(&mut self, mut reason: EndReason, now: Timestamp) {
         if self.expiry == ENDING
             && let Some(expiry) = self.confirmed_expiry.take()

@@ -2,6 +2,7 @@
 
 mod backlog;
 mod connections;
+mod lease_renewal;
 mod open;
 mod release;
 mod released;
@@ -21,12 +22,13 @@ use crate::{
     State, StateLimits, Store, StoreError, lease::LeaseDeadline,
 };
 use backlog::{SingleFlight, SweepBacklog};
+pub use lease_renewal::LeaseRenewal;
 use release::ReleasingSessions;
 pub use released::LostReason;
 use released::ReleasedSessions;
 use restore::RestoredSessions;
 pub use session::{ActiveSession, Session};
-pub use sweep::{LeaseRenewal, SweepReport};
+pub use sweep::SweepReport;
 use table::SessionTable;
 
 /// Sessions that one process holds, on top of a store.
@@ -127,7 +129,7 @@ impl OpenOptions {
         self
     }
 
-    /// Connects a client to the session, as [`Sessions::connect`] does. A new session is stored
+    /// Stores a connection to the session, as [`Sessions::put_connection`] does. A new session is stored
     /// together with its connection in one step.
     pub fn connection(mut self, name: Handle, body: Vec<u8>) -> Self {
         self.connection = Some((name, body));

@@ -258,7 +258,7 @@ pub const RETAINED_CONNECTIONS_PER_SESSION: usize = 64;
 pub struct ExpectedRevision {
     /// Revision that the writer has read.
     pub revision: Revision,
-    /// If set, the time of last use must not have changed either. A writer that ends an idle
+    /// Time of last use, if it must not have changed either. A writer that ends an idle
     /// session must not end one that a client has just used again.
     pub last_used: Option<Timestamp>,
 }

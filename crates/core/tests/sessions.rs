@@ -940,7 +940,7 @@ async fn write_to_a_forgotten_session_stores_it_again() {
     remove().await;
     sessions.set_expiry(&session, Expiry::NEVER).await.unwrap();
     remove().await;
-    sessions.connect(&session, &Handle::generate(), b"body").await.unwrap();
+    sessions.put_connection(&session, &Handle::generate(), b"body").await.unwrap();
     remove().await;
     sessions.issue_handle(&session).await.unwrap();
     assert_eq!(sessions.take_restored(), [session.id(); 3]);

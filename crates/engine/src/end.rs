@@ -63,7 +63,7 @@ impl Engine {
         servers: impl Fn(&str) -> Option<Server>,
     ) -> Vec<RemoteSession> {
         let link_owner = LinkOwner::new(record.owner.clone(), record.id);
-        let scope = Scope::of(Isolation::PerSession, &link_owner);
+        let scope = Scope::new(Isolation::PerSession, &link_owner);
         let remote = record.attachments.iter().filter_map(|(name, sealed)| {
             let attachment = Attachment::open(sealed, &self.seal).ok()?;
             Some(RemoteSession { server: servers(name)?, scope: scope.clone(), attachment })

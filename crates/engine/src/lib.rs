@@ -72,15 +72,15 @@ pub struct Engine {
     links: Links,
     seal: SealKey,
     /// Random id of this process or hub: state behind a shared link exists only as long as it does.
-    incarnation: Arc<str>,
+    instance_id: Arc<str>,
 }
 
 impl Engine {
-    /// Joins sessions and links. `seal` encrypts attachments at rest. `incarnation` is a random text that no other
+    /// Joins sessions and links. `seal` encrypts attachments at rest. `instance_id` is a random text that no other
     /// process or hub has.
     #[must_use]
-    pub fn new(sessions: Arc<Sessions>, links: Links, seal: SealKey, incarnation: &str) -> Self {
-        Self { sessions, links, seal, incarnation: incarnation.into() }
+    pub fn new(sessions: Arc<Sessions>, links: Links, seal: SealKey, instance_id: &str) -> Self {
+        Self { sessions, links, seal, instance_id: instance_id.into() }
     }
 
     /// Sessions of this process.

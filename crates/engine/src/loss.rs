@@ -38,7 +38,7 @@ impl Engine {
         server: &str,
         link: &PooledLink,
     ) -> Result<Option<Generation>, SessionOpenError> {
-        let Some(state) = SharedStateId::now(&self.incarnation, link) else { return Ok(None) };
+        let Some(state) = SharedStateId::now(&self.instance_id, link) else { return Ok(None) };
         if let Some(generation) = state.seen_by(&session.record(), server) {
             return Ok(Some(generation));
         }
@@ -55,7 +55,7 @@ impl Engine {
         server: &str,
         link: &PooledLink,
     ) -> NextState {
-        let Some(shared) = SharedStateId::next(&self.incarnation, link) else {
+        let Some(shared) = SharedStateId::next(&self.instance_id, link) else {
             return NextState::own(link.generation().next());
         };
         let record = session.record();

@@ -256,7 +256,7 @@ fn serve(args: &cli::Serve) -> CommandResult {
         let mut stop = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hung_up = hung_up(signal(SignalKind::hangup())?);
-        let plan = app::Plan { open_to_all: args.open_to_all, ..app::Plan::of(config)? };
+        let plan = app::Plan { open_to_all: args.open_to_all, ..app::Plan::new(config)? };
         let take_over = commands::client::take_over::run(&plan.data).await?;
         let gateway = app::Gateway::start(plan).await?.reading(reading);
         take_over.finish();

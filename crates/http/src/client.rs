@@ -82,7 +82,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(self, request: &Request) -> Response {
+    fn into_response(self, request: &Request) -> Response {
         let body = Body::new(self.source, request.url.clone(), request.idle);
         Response { status: self.status, headers: self.headers, body }
     }
@@ -129,12 +129,6 @@ impl Client {
         Self { plain: self.plain.with_own_pool(), pool, ..self.clone() }
     }
 
-    /// Returns whether no clone of it is in use elsewhere.
-    #[must_use]
-    pub fn is_unused(&self) -> bool {
-        self.plain.is_unused()
-    }
-
     /// Sends `request` and returns once the head of the response is there.
     ///
     /// The request is executed at most once. If a kept connection turns out to be closed before anything was
@@ -175,7 +169,7 @@ impl Client {
     async fn follow(&self, order: &PreparedRequest<'_>) -> Result<Response, HttpError> {
         let (answer, request) = (self.once(order).await?, order.request);
         match redirect::next(request, answer.status, &answer.headers)? {
-            None => Ok(answer.of(request)),
+            None => Ok(answer.into_response(request)),
             Some(next) => {
                 tracing::debug!(status = answer.status.as_u16(), "redirect followed");
                 Box::pin(self.sent_on(order, next)).await
@@ -193,7 +187,7 @@ impl Client {
         for _ in 0..redirect::MAX_REDIRECTS {
             let answer = self.once(&PreparedRequest { request: &request, ..*order }).await?;
             let Some(next) = redirect::next(&request, answer.status, &answer.headers)? else {
-                return Ok(answer.of(&request));
+                return Ok(answer.into_response(&request));
             };
             request.url = next;
         }

@@ -60,11 +60,6 @@ impl Plain {
         Self { pool: self.pool.with_own_pool(), dial: self.dial.clone() }
     }
 
-    /// Returns whether no clone of it, and no response that came through it, is in use elsewhere.
-    pub(super) fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.pool) == 1
-    }
-
     /// Sends a request once, and returns the head of its response. A kept connection that turns out to be
     /// closed before it took a byte is replaced.
     pub(super) async fn send(&self, order: &PreparedRequest<'_>) -> Result<Answer, HttpError> {

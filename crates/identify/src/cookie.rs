@@ -8,7 +8,7 @@ use stayput_wire::header as mcp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cookie {
-    /// Set if the cookie is sent over TLS only. Defaults to true; browsers make an exception for localhost.
+    /// Whether the cookie is sent over TLS only. Defaults to true; browsers make an exception for localhost.
     pub secure: bool,
     /// Sites that the cookie is sent from. Defaults to [`SameSite::Strict`].
     pub same_site: SameSite,

@@ -57,7 +57,7 @@ pub fn offer(handle: &Handle, place: &HandlePlace) -> String {
     )
 }
 
-/// Tells that a call that names no session has run in a new one.
+/// Sentence for a call that named no session and has run in a new one.
 #[must_use]
 pub fn minted(handle: &Handle) -> String {
     format!(

@@ -72,7 +72,7 @@ impl SearchScope {
                 // The identity is read first: if the pid is reused in between, the mark belongs to another
                 // process.
                 let Some(process) = ProcessRef::at(*pid) else { return false };
-                let marked = MarkLookup::of(*pid);
+                let marked = MarkLookup::read(*pid);
                 if let MarkLookup::With(mark) = &marked
                     && let Some(what) = wanted(mark)
                     && process.lives()
@@ -143,7 +143,8 @@ impl KillSet {
         let mut any = false;
         for process in tree.into_iter().filter(|process| process.pid != me && process.lives()) {
             any = true;
-            if self.group.is_none() || Stat::of(process.pid).map(|stat| stat.group) != self.group {
+            if self.group.is_none() || Stat::read(process.pid).map(|stat| stat.group) != self.group
+            {
                 self.killed.insert(process);
             }
             process.signal(Signal::KILL);

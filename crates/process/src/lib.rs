@@ -17,7 +17,7 @@
 //! | `child.rs`, `lifecycle/`, `exit.rs` | [`Child`]; the steps of its end; its [`ExitStatus`] |
 //! | `local_host.rs`, `exit_watcher.rs`, `watchdog.rs` | children of this process: start, detection of exits, watchdog |
 //! | `warden_host.rs`, `warden_process.rs`, `warden_client.rs`, `frame.rs`, `warden.rs` | children of a warden: start, socket, frames, warden |
-//! | `spawn.rs`, `leader.rs`, `cleanup.rs` | start of a process, its group, leftovers; with and without a warden |
+//! | `spawn.rs`, `leader.rs`, `kill_set.rs` | start of a process, its group, leftovers; with and without a warden |
 //! | `lifecycle/registry.rs` | all children of one [`Processes`] |
 //! | `mark.rs`, `procfs.rs` | the mark; the reader of `/proc` |
 //! | `program.rs`, `pipes.rs`, `stderr.rs`, `error.rs` | program, its pipes, the end of its stderr, start errors |
@@ -34,11 +34,11 @@ use rustix::process::getpid;
 use tokio::runtime::Handle;
 
 mod child;
-mod cleanup;
 mod error;
 mod exit;
 mod exit_watcher;
 mod frame;
+mod kill_set;
 mod leader;
 mod lifecycle;
 mod local_host;
@@ -68,8 +68,8 @@ pub use self::{
     warden_process::WardenCommand,
 };
 use self::{
-    cleanup::{KillSet, SearchScope},
     error::{SpawnError, SpawnStep},
+    kill_set::{KillSet, SearchScope},
     lifecycle::Registry,
     local_host::LocalHost,
     mark::{MarkHolder, MarkLookup, Marks},
@@ -189,15 +189,15 @@ impl Inner {
 fn sweep() -> usize {
     let me = getpid().as_raw_pid();
     // This process can itself be a leftover, or a child of one, and then carries the mark of a dead holder.
-    let mine = MarkLookup::of(me);
+    let mine = MarkLookup::read(me);
     let dead: Mutex<HashMap<MarkHolder, bool>> = Mutex::default();
     let wanted = |mark: &str| {
-        let holder = MarkHolder::of(mark)
+        let holder = MarkHolder::parse(mark)
             .filter(|_| !matches!(&mine, MarkLookup::With(own) if own == mark))?;
         let mut dead = dead.lock().unwrap_or_else(PoisonError::into_inner);
         dead.entry(holder).or_insert_with(|| holder.is_dead_here()).then_some(0)
     };
     let mut kill_sets = [KillSet::sparing(procfs::ancestors(me))];
-    cleanup::clear(&SearchScope::Machine, &mut kill_sets, wanted, || {});
+    kill_set::clear(&SearchScope::Machine, &mut kill_sets, wanted, || {});
     kill_sets[0].leftovers()
 }

@@ -15,9 +15,9 @@ use tokio::{
 
 use super::{
     ExitStatus, Program, StartError,
-    cleanup::{Cleanup, KillSet, SearchScope},
     error::SpawnError,
     exit_watcher::ExitWatcher,
+    kill_set::{Cleanup, KillSet, SearchScope},
     leader::{self, Leader},
     lifecycle::{ChildControl, Lifecycle, ReapResult, Registry},
     mark::Marks,
@@ -50,7 +50,7 @@ impl LocalHost {
         child_pipes: ChildPipes,
         registry: &Arc<Registry>,
     ) -> Result<Arc<Lifecycle>, StartError> {
-        let mark = self.marks.of(number);
+        let mark = self.marks.mark(number);
         let (here, what, name) = (self.clone(), program.clone(), mark.clone());
         let started =
             tokio::task::spawn_blocking(move || here.spawn(&what, name, child_pipes)).await;

@@ -43,7 +43,7 @@ impl Marks {
         &self.prefix
     }
 
-    pub(super) fn of(&self, number: u64) -> String {
+    pub(super) fn mark(&self, number: u64) -> String {
         format!("{}.{number}", self.prefix)
     }
 }
@@ -57,7 +57,7 @@ pub(super) struct MarkHolder {
 }
 
 impl MarkHolder {
-    pub(super) fn of(mark: &str) -> Option<Self> {
+    pub(super) fn parse(mark: &str) -> Option<Self> {
         let mut parts = mark.split('.');
         let space = parts.next()?.parse().ok()?;
         let pid = parts.next()?.parse().ok().filter(|pid| *pid > 0)?;
@@ -90,10 +90,10 @@ pub(super) enum MarkLookup {
 }
 
 impl MarkLookup {
-    pub(super) fn of(pid: i32) -> Self {
+    pub(super) fn read(pid: i32) -> Self {
         // A process whose environment cannot be read is not ours.
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return Self::No };
-        if environment.is_empty() && Stat::of(pid).is_some_and(|stat| stat.runs && !stat.kernel) {
+        if environment.is_empty() && Stat::read(pid).is_some_and(|stat| stat.runs && !stat.kernel) {
             return Self::Unclear;
         }
         let value = environment.split(|byte| *byte == 0).find_map(|variable| {
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn mark_names_its_holder() {
         let marks = Marks::new();
-        let holder = MarkHolder::of(&marks.of(7)).unwrap();
+        let holder = MarkHolder::parse(&marks.mark(7)).unwrap();
         assert_eq!(holder.process.pid, getpid().as_raw_pid());
         assert!(holder.process.lives() && !holder.is_dead_here());
         assert_ne!(marks.prefix(), Marks::new().prefix());
@@ -121,7 +121,7 @@ mod tests {
     fn holder_of_another_namespace_is_not_dead() {
         let space = pid_namespace().unwrap();
         let pid = getpid().as_raw_pid();
-        let dead = |mark: String| MarkHolder::of(&mark).unwrap().is_dead_here();
+        let dead = |mark: String| MarkHolder::parse(&mark).unwrap().is_dead_here();
         assert!(dead(format!("{space}.{pid}.1.ab.0")), "another one had our pid");
         assert!(!dead(format!("{}.{pid}.1.ab.0", space + 1)), "a foreign namespace");
     }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn invalid_mark_has_no_holder() {
         for text in ["", "1", "1.2.3", "1.2.3.ab", "a.2.3.ab.1", "1.-2.3.ab.1", "1.0.3.ab.1"] {
-            assert_eq!(MarkHolder::of(text), None, "{text}");
+            assert_eq!(MarkHolder::parse(text), None, "{text}");
         }
     }
 }

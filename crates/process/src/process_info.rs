@@ -21,7 +21,7 @@ pub struct ProcessInfo {
 impl ProcessInfo {
     /// Reads the description of a process. `None` if it has ended.
     pub(crate) fn read(process: ProcessRef) -> Option<Self> {
-        let stat = Stat::of(process.pid)?;
+        let stat = Stat::read(process.pid)?;
         let name = fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap_or_default();
         Some(Self {
             pid: process.pid.unsigned_abs(),

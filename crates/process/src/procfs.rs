@@ -28,12 +28,12 @@ pub(super) struct ProcessRef {
 impl ProcessRef {
     /// Returns the process that has `pid` now, even if it is a zombie.
     pub(super) fn at(pid: i32) -> Option<Self> {
-        Stat::of(pid).map(|stat| Self { pid, started: stat.started })
+        Stat::read(pid).map(|stat| Self { pid, started: stat.started })
     }
 
     /// Returns whether the process still runs. A zombie does not.
     pub(super) fn lives(self) -> bool {
-        Stat::of(self.pid).is_some_and(|stat| stat.started == self.started && stat.runs)
+        Stat::read(self.pid).is_some_and(|stat| stat.started == self.started && stat.runs)
     }
 
     /// Sends a signal to this process, and never to a later one with its pid.
@@ -67,7 +67,7 @@ pub(super) struct Stat {
 }
 
 impl Stat {
-    pub(super) fn of(pid: i32) -> Option<Self> {
+    pub(super) fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -117,7 +117,7 @@ pub(super) fn children(pid: i32) -> Vec<i32> {
 pub(super) fn ancestors(pid: i32) -> Vec<i32> {
     let mut found = Vec::new();
     let mut at = pid;
-    while let Some(stat) = Stat::of(at) {
+    while let Some(stat) = Stat::read(at) {
         if stat.parent <= 0 || found.contains(&stat.parent) {
             break;
         }
@@ -140,7 +140,7 @@ impl ChildLists {
         }
         let mut known: HashMap<i32, Vec<i32>> = HashMap::new();
         for pid in pids() {
-            if let Some(stat) = Stat::of(pid) {
+            if let Some(stat) = Stat::read(pid) {
                 known.entry(stat.parent).or_default().push(pid);
             }
         }

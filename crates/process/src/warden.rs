@@ -32,8 +32,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 
 use super::{
     Program,
-    cleanup::{KillSet, SearchScope, clear},
     frame::{Answer, Frames, Request},
+    kill_set::{KillSet, SearchScope, clear},
     leader::{self, Leader},
     mark::{MarkHolder, WARDEN},
     pipes::ChildPipes,
@@ -265,7 +265,7 @@ fn reap_all() {
 /// Pidfd of the Stayput process, if it is the parent of this warden.
 fn parent() -> Option<OwnedFd> {
     let prefix = std::env::var(WARDEN).ok()?;
-    let holder = MarkHolder::of(&format!("{prefix}.0"))?;
+    let holder = MarkHolder::parse(&format!("{prefix}.0"))?;
     let parent = getppid().filter(|parent| parent.as_raw_pid() == holder.process.pid)?;
     pidfd_open(parent, PidfdFlags::empty()).ok()
 }

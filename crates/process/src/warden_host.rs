@@ -8,9 +8,9 @@ use tokio::{runtime::Handle, time::timeout};
 
 use super::{
     ExitStatus, Program, StartError,
-    cleanup::{Cleanup, KillSet, SearchScope},
     error::{SpawnError, SpawnStep},
     frame::{FRAME_LIMIT, Request},
+    kill_set::{Cleanup, KillSet, SearchScope},
     lifecycle::{ChildControl, Lifecycle, ReapResult, Registry},
     mark::Marks,
     pipes::ChildPipes,
@@ -45,7 +45,7 @@ impl WardenHost {
         child_pipes: ChildPipes,
         registry: &Arc<Registry>,
     ) -> Result<Arc<Lifecycle>, StartError> {
-        let mark = self.marks.of(number);
+        let mark = self.marks.mark(number);
         let request = Request::Start { number, mark: mark.clone(), program: program.clone() };
         let frame = request.encode();
         if frame.len() > FRAME_LIMIT {

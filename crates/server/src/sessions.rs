@@ -57,7 +57,7 @@ pub(crate) struct Inner {
 /// Properties of a mounted tool.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MountedTool {
-    /// Set if the tool has its own argument `session_id`.
+    /// Whether the tool has its own argument `session_id`.
     own_argument: bool,
     /// Set for the tool that switches the session of a connection.
     is_switch: bool,

@@ -85,7 +85,7 @@ impl Database {
     }
 
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-    fn of<S: Store + EventLog>(store: S) -> Self {
+    fn from_store<S: Store + EventLog>(store: S) -> Self {
         let store = Arc::new(store);
         Self::new(store.clone(), store)
     }
@@ -106,15 +106,17 @@ pub async fn open(url: &str) -> Result<Database, StoreOpenError> {
         Address::Sqlite(path) => {
             let mut store = SqliteStore::open(&path).await?;
             let (file, warnings) = (Some(store.file().clone()), store.take_warnings());
-            Ok(Database { file, warnings, ..Database::of(store) })
+            Ok(Database { file, warnings, ..Database::from_store(store) })
         }
         #[cfg(feature = "postgres")]
-        Address::Postgres(address) => Ok(Database::of(PostgresStore::open(&address).await?)),
+        Address::Postgres(address) => {
+            Ok(Database::from_store(PostgresStore::open(&address).await?))
+        }
         #[cfg(feature = "redis")]
         Address::Redis(address) => {
             let store = RedisStore::open(&address).await?;
             let warnings = store.persistence_warning().await.into_iter().collect();
-            Ok(Database { warnings, ..Database::of(store) })
+            Ok(Database { warnings, ..Database::from_store(store) })
         }
         #[allow(unreachable_patterns)] // with all features
         address => Err(StoreOpenError::NotBuilt { feature: address.kind() }),

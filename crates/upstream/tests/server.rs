@@ -21,8 +21,8 @@ fn place(owner: &str) -> LinkOwner {
 }
 
 fn expansion(place: &LinkOwner) -> Expansion {
-    let scope = Scope::of(Isolation::PerSession, place);
-    Expansion::of(&scope).with_session_dir("/s".into()).with_owner_dir("/o".into())
+    let scope = Scope::new(Isolation::PerSession, place);
+    Expansion::new(&scope).with_session_dir("/s".into()).with_owner_dir("/o".into())
 }
 
 fn server(transport: impl Into<TransportConfig>) -> Server {
@@ -150,7 +150,7 @@ fn shared_server_cannot_use_values_that_differ() {
     assert!(with(Isolation::Shared, "${owner.hash}").is_err());
 
     let session = server(Stdio::new("x").args(["${session.hash}"]));
-    let error = session.resolve(&Expansion::of(&Scope::Shared)).unwrap_err().to_string();
+    let error = session.resolve(&Expansion::new(&Scope::Shared)).unwrap_err().to_string();
     assert!(error.contains("argument 1 has ${session.hash}, and this link has none"), "{error}");
 }
 
@@ -233,15 +233,15 @@ fn link_key_contains_server_and_scope() {
     let again = LinkOwner::new(ann.owner.clone(), SessionId::generate(Timestamp::from_millis(2)));
     let stolen = LinkOwner::new(bob.owner.clone(), ann.session);
     let branch = ann.clone().branch(1);
-    let key = |isolation, place| LinkKey::of(&one, isolation, place);
+    let key = |isolation, place| LinkKey::for_owner(&one, isolation, place);
 
     let own = Isolation::PerSession;
     let keys = [&ann, &bob, &again, &stolen, &branch].map(|place| key(own, place));
     assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 5);
-    assert_eq!(key(own, &ann), LinkKey::of(&one.clone(), own, &ann));
-    assert_ne!(key(own, &ann), LinkKey::of(&other, own, &ann));
+    assert_eq!(key(own, &ann), LinkKey::for_owner(&one.clone(), own, &ann));
+    assert_ne!(key(own, &ann), LinkKey::for_owner(&other, own, &ann));
     let changed = server(Stdio::new("x").env("K", "V"));
-    assert_ne!(key(own, &ann), LinkKey::of(&changed, own, &ann));
+    assert_ne!(key(own, &ann), LinkKey::for_owner(&changed, own, &ann));
 
     let per_owner = Isolation::PerOwner;
     assert_eq!(key(per_owner, &ann), key(per_owner, &again));
@@ -261,7 +261,7 @@ fn no_output_shows_a_secret() {
     for transport in [TransportConfig::from(stdio), TransportConfig::from(http)] {
         let server = server(transport.clone());
         let resolved = server.resolve(&Expansion::default()).unwrap();
-        let key = LinkKey::of(&server, Isolation::Shared, &place("ann"));
+        let key = LinkKey::for_owner(&server, Isolation::Shared, &place("ann"));
         let shown = format!("{transport:?} {server:?} {resolved:?} {key:?}");
         assert!(!shown.contains("secret"), "{shown}");
         assert!(shown.contains("KEY") || shown.contains("https://h"), "{shown}");
@@ -306,8 +306,8 @@ impl HeaderProvider for Tokens {
 async fn provider_is_asked_for_each_request() {
     let http = Http::new("https://h").bearer("static").header("k", "v");
     let server = server(http.clone().provider(Arc::new(Tokens("a"))));
-    let scope = Scope::of(Isolation::PerOwner, &place("ann"));
-    let sent = endpoint(&server, &Expansion::of(&scope));
+    let scope = Scope::new(Isolation::PerOwner, &place("ann"));
+    let sent = endpoint(&server, &Expansion::new(&scope));
     let ask = HeaderRequest::new(&server, &scope);
     let headers = sent.request_headers(&ask).await.unwrap();
     assert_eq!(headers["authorization"], "Bearer a ann x false");

@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 /// Protocol version of a request. Both eras, from 2025-06-18 on.
 pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// Legacy: connection id. Never sent to a modern client.
-pub const SESSION_ID: &str = "mcp-session-id";
+pub const MCP_SESSION_ID: &str = "mcp-session-id";
 /// Legacy: id of the last event received, to resume a stream.
 pub const LAST_EVENT_ID: &str = "last-event-id";
 /// Modern: method of the body.
@@ -182,7 +182,7 @@ mod tests {
     fn names_are_in_lower_case() {
         let names = [
             PROTOCOL_VERSION,
-            SESSION_ID,
+            MCP_SESSION_ID,
             LAST_EVENT_ID,
             METHOD,
             NAME,

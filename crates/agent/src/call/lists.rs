@@ -121,7 +121,7 @@ impl Hub {
                 None => None,
             };
             if let Some(link) = link.filter(|it| is_own || it.lists_changed() > 0) {
-                let version = ListVersion::of(&link);
+                let version = ListVersion::new(&link);
                 let key = (session_link.entry.name.clone(), session_link.branch(), list);
                 if let Some(pages) = cache.get(&key, version) {
                     return Ok(pages);

@@ -243,12 +243,12 @@ impl HubParts {
     fn join(self, (thread, (resources, seal)): (HubThread, Opened)) -> Hub {
         let Self { servers, hooks, unfinished } = self;
         // Unique across processes.
-        let incarnation = SessionId::generate(SystemClock.now()).to_string();
+        let instance_id = SessionId::generate(SystemClock.now()).to_string();
         let (sessions, links) = (resources.sessions.clone(), resources.links.clone());
         if let Some(headers) = &hooks.headers {
             headers.set_sessions(&resources.sessions);
         }
-        let engine = Engine::new(sessions, links, seal, &incarnation);
+        let engine = Engine::new(sessions, links, seal, &instance_id);
         let inner = Arc::new(HubInner {
             id: NEXT_HUB_ID.fetch_add(1, Ordering::Relaxed),
             owner: resources.owner.clone(),

@@ -32,7 +32,7 @@ pub(crate) struct HubThread {
     /// Dropping it ends the thread, which closes everything first.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
-    /// Disconnects when everything is closed. `None` if nobody has to wait for that inside a runtime.
+    /// Disconnects when everything is closed. `None` if no caller has to wait for that inside a runtime.
     closed: Option<Mutex<mpsc::Receiver<()>>>,
     /// Process that started the thread. A forked child has a copy of this value, but not the thread.
     process: u32,

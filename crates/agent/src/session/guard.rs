@@ -45,12 +45,12 @@ pub(crate) struct SessionGuard {
     id_keeper: RwLock<Option<Arc<dyn SessionIdKeeper>>>,
     /// Options to open the session. `None` if it was open before the guard was created.
     open_options: Option<OpenOptions>,
-    /// Set when the first call begins to open the session, also if that call is cancelled.
+    /// Whether the first call has begun to open the session, also if that call was cancelled.
     open_started: AtomicBool,
     opened: OnceCell<()>,
     /// Whether the session ends when the guard is dropped.
     ends_on_drop: AtomicBool,
-    /// Set at the end of a run: whoever still has its scope gets an error.
+    /// Whether its run has ended. A task that still has the scope of the run gets an error.
     run_ended: AtomicBool,
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct ListVersion {
 }
 
 impl ListVersion {
-    pub(crate) fn of(link: &PooledLink) -> Self {
+    pub(crate) fn new(link: &PooledLink) -> Self {
         let configuration = link.key().configuration();
         Self { configuration, generation: link.generation(), changes: link.lists_changed() }
     }

@@ -184,7 +184,7 @@ impl<'a> Entry<'a> {
         Ok(vec![Splice { range: command.range(), text: inner.as_str().to_owned() }, args])
     }
 
-    /// Inserts elements before an element of a list, separated as that one is from the one before it.
+    /// Inserts elements before an element of a list, with the separator that stands before that element.
     fn insert_before(&self, element: Raw<'_>, new: &[&str]) -> Splice {
         let at = element.range().start;
         let space = match self.indentation(at) {

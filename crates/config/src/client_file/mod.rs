@@ -80,7 +80,7 @@ pub fn wrap_servers(
         true => toml::wrap(text, program, proxy),
         false => json::wrap(text, program, proxy),
     }
-    .map_err(|error| error.of(text, origin))
+    .map_err(|error| error.into_config_error(text, origin))
 }
 
 /// Removes `program stdio --server=NAME --` from the command of each server, but for the servers `keep`.
@@ -92,7 +92,7 @@ pub fn unwrap_servers(text: &str, origin: &Path, keep: &[&str]) -> Result<FileEd
         true => toml::unwrap(text, keep),
         false => json::unwrap(text, keep),
     }
-    .map_err(|error| error.of(text, origin))
+    .map_err(|error| error.into_config_error(text, origin))
 }
 
 /// Returns whether a file is TOML, by its name.
@@ -131,7 +131,7 @@ pub(crate) struct SyntaxError {
 }
 
 impl SyntaxError {
-    fn of(self, text: &str, origin: &Path) -> ConfigError {
+    fn into_config_error(self, text: &str, origin: &Path) -> ConfigError {
         ConfigError {
             file: origin.to_owned(),
             place: Some(Place::find(text, self.at)),

@@ -14,7 +14,7 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// Hashes `parts` under `label`. Different labels never collide.
     #[must_use]
-    pub fn of(label: &str, parts: &[&[u8]]) -> Self {
+    pub fn compute(label: &str, parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for part in std::iter::once(label.as_bytes()).chain(parts.iter().copied()) {
             hash.update((part.len() as u64).to_be_bytes());
@@ -65,7 +65,7 @@ impl fmt::Debug for Digest {
 /// Hashes one byte string under the label `content`.
 #[must_use]
 pub fn content_digest(content: &[u8]) -> Digest {
-    Digest::of("content", &[content])
+    Digest::compute("content", &[content])
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -80,15 +80,15 @@ mod tests {
 
     #[test]
     fn different_parts_and_labels_hash_differently() {
-        assert_ne!(Digest::of("x", &[b"ab", b"c"]), Digest::of("x", &[b"a", b"bc"]));
-        assert_ne!(Digest::of("x", &[b"a"]), Digest::of("y", &[b"a"]));
-        assert_eq!(Digest::of("x", &[b"a"]), Digest::of("x", &[b"a"]));
+        assert_ne!(Digest::compute("x", &[b"ab", b"c"]), Digest::compute("x", &[b"a", b"bc"]));
+        assert_ne!(Digest::compute("x", &[b"a"]), Digest::compute("y", &[b"a"]));
+        assert_eq!(Digest::compute("x", &[b"a"]), Digest::compute("x", &[b"a"]));
     }
 
     #[test]
     fn hex_uses_two_digits_per_byte() {
         assert_eq!(hex(&[0x00, 0x0f, 0xa5]), "000fa5");
-        assert_eq!(Digest::of("x", &[]).to_hex().len(), 64);
-        assert_eq!(Digest::of("x", &[]).short().len(), 8);
+        assert_eq!(Digest::compute("x", &[]).to_hex().len(), 64);
+        assert_eq!(Digest::compute("x", &[]).short().len(), 8);
     }
 }

@@ -63,7 +63,7 @@ impl Handle {
     /// Hashes the handle together with its owner, for a store.
     #[must_use]
     pub fn hash(&self, owner: &Owner) -> HandleHash {
-        HandleHash(Digest::of("handle", &[owner.as_str().as_bytes(), &self.0]))
+        HandleHash(Digest::compute("handle", &[owner.as_str().as_bytes(), &self.0]))
     }
 }
 

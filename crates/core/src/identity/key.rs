@@ -76,7 +76,7 @@ impl Key {
     #[must_use]
     pub fn digest(&self, owner: &Owner, agent: &Agent) -> Digest {
         let parts = [owner.as_str(), agent.as_str(), self.as_str()];
-        Digest::of("key", &parts.map(str::as_bytes))
+        Digest::compute("key", &parts.map(str::as_bytes))
     }
 }
 
@@ -92,7 +92,7 @@ impl FromStr for Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hash = Digest::of("log", &[self.0.as_bytes()]);
+        let hash = Digest::compute("log", &[self.0.as_bytes()]);
         write!(f, "Key({}:#{})", self.source(), hash.short())
     }
 }

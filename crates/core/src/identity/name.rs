@@ -87,7 +87,7 @@ pub fn conversation_key(source: &str, id: &str) -> Option<Key> {
     }
     let plain = Key::new(source, id).ok().filter(|_| id.len() <= MAX_PLAIN_CONVERSATION_BYTES);
     plain.or_else(|| {
-        let digest = Digest::of("conversation", &[id.as_bytes()]).to_hex();
+        let digest = Digest::compute("conversation", &[id.as_bytes()]).to_hex();
         Key::new(source, &format!("#{digest}")).ok()
     })
 }

@@ -14,7 +14,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`SessionOpenError::LeaseLost`] or an error of the store.
-    pub async fn connect(
+    pub async fn put_connection(
         &self,
         session: &Session,
         name: &Handle,
@@ -69,7 +69,11 @@ impl Sessions {
     ///
     /// # Errors
     /// [`SessionOpenError::LeaseLost`] or an error of the store.
-    pub async fn disconnect(&self, owner: &Owner, name: &Handle) -> Result<(), SessionOpenError> {
+    pub async fn remove_connection(
+        &self,
+        owner: &Owner,
+        name: &Handle,
+    ) -> Result<(), SessionOpenError> {
         Ok(self.store.remove_connection(name.hash(owner), Some(self.lease()?)).await?)
     }
 }

@@ -75,7 +75,7 @@ impl Sessions {
         options: &OpenOptions,
     ) -> Result<OpenedSession, SessionOpenError> {
         if let Some((name, body)) = &options.connection {
-            self.connect(&session, name, body).await?;
+            self.put_connection(&session, name, body).await?;
         }
         Ok(OpenedSession::existing(session))
     }
@@ -190,7 +190,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Reads the record of the live session with this key, whoever holds it.
+    /// Reads the record of the live session with this key, whichever process holds it.
     ///
     /// # Errors
     /// An error of the store.

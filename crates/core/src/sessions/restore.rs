@@ -21,7 +21,7 @@ impl RestoredSessions {
 
 impl Sessions {
     /// Takes the sessions that the store forgot and that were inserted again. Their connections are
-    /// not in the store any more: store each again with [`Sessions::connect`].
+    /// not in the store any more: store each again with [`Sessions::put_connection`].
     #[must_use]
     pub fn take_restored(&self) -> Vec<SessionId> {
         self.restored.take()

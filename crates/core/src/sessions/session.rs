@@ -273,7 +273,7 @@ impl Session {
         self.users.close();
     }
 
-    /// Releases the session if it is not in use and `may_release`, and returns whether it did. Nobody enters while
+    /// Releases the session if it is not in use and `may_release`, and returns whether it did. No user enters while
     /// `may_release` looks, so that it also sees a user who entered and left before.
     pub(crate) fn release_if_unused(&self, may_release: impl FnOnce(&Self) -> bool) -> bool {
         if !self.users.close_if_empty() {

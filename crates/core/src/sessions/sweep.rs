@@ -1,20 +1,15 @@
-//! Periodic work: lease renewal, write-back, and the end of expired sessions.
+//! Periodic work: claims after a lost lease, write-back, and the end of expired sessions.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, atomic::Ordering},
-    time::Duration,
+    sync::{Arc, atomic::Ordering},
 };
 
 use super::{LostReason, SessionOpenError, Sessions, backlog::UnsettledClaim};
-use crate::{EndReason, Lease, LeaseValidity, Record, Session, SessionId, StoreError, Timestamp};
+use crate::{EndReason, Lease, Record, Session, SessionId, StoreError, Timestamp};
 
 /// Maximum records that are read from the store in one call.
 const PAGE_SIZE: usize = 256;
-
-/// Pause before a failed renewal is tried again: when a short outage of the store ends, the lease is
-/// renewed before it expires.
-const RENEWAL_RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Result of a sweep.
 #[derive(Debug, Default)]
@@ -30,59 +25,7 @@ pub struct SweepReport {
     pub error: Option<SessionOpenError>,
 }
 
-/// Outcome of a lease renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseRenewal {
-    /// The lease was extended.
-    Renewed,
-    /// The lease had expired, and a new one was acquired. All sessions were released; see
-    /// [`Sessions::reclaim`].
-    Replaced,
-}
-
 impl Sessions {
-    /// Renews the lease. Call it again after [`Sessions::renewal_interval`].
-    ///
-    /// Call [`Sessions::reclaim`] afterwards, whatever the result.
-    ///
-    /// # Errors
-    /// An error of the store; the lease is then valid until it expires. [`StoreError::LeaseLost`]
-    /// after [`Sessions::close`].
-    pub async fn renew(&self) -> Result<LeaseRenewal, StoreError> {
-        let Some(_guard) = self.renewing.try_enter() else { return Ok(LeaseRenewal::Renewed) };
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(StoreError::LeaseLost);
-        }
-        let (requested, ttl) = (self.clock.reading(), self.settings().lease);
-        let lease = self.validity().renewable_lease();
-        match self.store.renew_lease(lease, ttl).await {
-            Ok(()) => {
-                self.set_validity(LeaseValidity::new(lease, requested, ttl));
-                Ok(LeaseRenewal::Renewed)
-            }
-            Err(StoreError::LeaseLost) => {
-                tracing::warn!(epoch = ?lease.epoch, "the lease was lost; its sessions are claimed again");
-                self.release_all();
-                let requested = self.clock.reading();
-                let lease = self.store.acquire_lease(&self.holder, ttl).await?;
-                self.table.set_lease(lease);
-                self.set_validity(LeaseValidity::new(lease, requested, ttl));
-                Ok(LeaseRenewal::Replaced)
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the lease was not renewed");
-                Err(error)
-            }
-        }
-    }
-
-    /// Returns the time until the next renewal: a third of the lease, or much less after a failure.
-    #[must_use]
-    pub fn renewal_interval(&self, last: &Result<LeaseRenewal, StoreError>) -> Duration {
-        let third = self.settings().lease / 3;
-        if last.is_ok() { third } else { third.min(RENEWAL_RETRY_INTERVAL) }
-    }
-
     /// Sets the function that closes the links of a session that this process released and did not
     /// get back as it was: the lease was lost or a write was refused, and another process holds or
     /// has used the session. Call it once, before the first session is opened.
@@ -219,7 +162,7 @@ impl Sessions {
     }
 
     /// Releases all held sessions. Current users finish.
-    fn release_all(&self) {
+    pub(super) fn release_all(&self) {
         self.released.add(|| self.table.clear());
     }
 
@@ -327,16 +270,5 @@ impl Sessions {
                 return Ok(purged);
             }
         }
-    }
-
-    pub(super) fn validity(&self) -> LeaseValidity {
-        *self.validity.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_validity(&self, validity: LeaseValidity) {
-        let mut known = self.validity.write().unwrap_or_else(PoisonError::into_inner);
-        *known = validity;
-        // Under the lock, so that both always come from the same update.
-        self.deadline.set(&validity);
     }
 }

@@ -11,16 +11,16 @@ async fn connection_is_found_after_a_restart() {
     let one = world.process().await;
     let opened = one.open(&chat("a")).await.unwrap();
     let (name, id) = (Handle::generate(), opened.session.id());
-    one.connect(&opened.session, &name, b"2025-11-25").await.unwrap();
+    one.put_connection(&opened.session, &name, b"2025-11-25").await.unwrap();
     drop(opened);
     one.close().await.unwrap();
     let two = world.process().await;
     let found = two.find_connection(&ann(), &name).await.unwrap();
     assert_eq!(found, Some((id, b"2025-11-25".to_vec())));
     assert_eq!(two.find_connection(&eve(), &name).await.unwrap(), None);
-    two.disconnect(&eve(), &name).await.unwrap();
+    two.remove_connection(&eve(), &name).await.unwrap();
     assert_eq!(two.find_by_id(&ann(), id).await.unwrap().id(), id);
-    two.disconnect(&ann(), &name).await.unwrap();
+    two.remove_connection(&ann(), &name).await.unwrap();
     assert_eq!(two.find_connection(&ann(), &name).await.unwrap(), None);
 }
 
@@ -34,7 +34,7 @@ async fn unused_connections_are_removed() {
     let names: Vec<_> =
         (0..RETAINED_CONNECTIONS_PER_SESSION + 3).map(|_| Handle::generate()).collect();
     for name in &names {
-        one.connect(&opened.session, name, b"").await.unwrap();
+        one.put_connection(&opened.session, name, b"").await.unwrap();
     }
     // The first one is used constantly, the second one within the idle time, the others never again.
     for minute in 0..40 {
@@ -45,7 +45,7 @@ async fn unused_connections_are_removed() {
         }
     }
     for _ in 0..RETAINED_CONNECTIONS_PER_SESSION {
-        one.connect(&opened.session, &Handle::generate(), b"").await.unwrap();
+        one.put_connection(&opened.session, &Handle::generate(), b"").await.unwrap();
     }
     drop(opened);
     one.close().await.unwrap();

@@ -126,7 +126,7 @@ impl From<PastCall> for CallView {
 
 impl IdentifiedView {
     fn new(call: &PastCall) -> Option<Self> {
-        let carrier = call.carrier?;
+        let carrier = call.name_source?;
         Some(Self {
             at: call.at.to_rfc3339_millis(),
             label: call.label.clone(),

@@ -144,7 +144,7 @@ fn parts<'p>(form: &str, path: &'p str) -> Option<[&'p str; 2]> {
 
 async fn route(app: &Arc<AppState>, head: &Parts) -> Answer {
     let Parts { method, uri, headers, .. } = head;
-    let (query, path) = (Query::of(uri)?, uri.path());
+    let (query, path) = (Query::parse(uri)?, uri.path());
     let here = || ROUTES.iter().filter_map(|it| Some((it.0, &it.1, parts(it.2, path)?)));
     let Some((route, _, [id, server])) = here().find(|(_, known, _)| *known == method) else {
         let methods: Vec<_> = here().map(|(_, method, _)| method.as_str()).collect();

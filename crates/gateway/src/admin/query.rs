@@ -14,7 +14,7 @@ impl Query {
     ///
     /// # Errors
     /// If it is not UTF-8, or contains a name twice.
-    pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
+    pub(super) fn parse(uri: &Uri) -> Result<Self, Refusal> {
         let mut all = Self::default();
         for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -72,7 +72,7 @@ mod tests {
 
     fn query(text: &str) -> Result<Query, String> {
         let uri: Uri = format!("/admin/sessions?{text}").parse().unwrap();
-        Query::of(&uri).map_err(|refusal| refusal.sentence)
+        Query::parse(&uri).map_err(|refusal| refusal.sentence)
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
         let reports = Reports::now(app);
         let page = found.iter().skip(self.offset).take(limit).map(|at| {
             let row = &rows[*at];
-            let links = reports.of(app, &row.record);
+            let links = reports.links(app, &row.record);
             (session_view(app, &row.record, &links), links)
         });
         let sessions = add_memory(page.collect(), measured).await;
@@ -142,7 +142,7 @@ async fn build(app: &Arc<AppState>, measured: bool) -> Result<SessionRows, Refus
         after = read.last().map(|record| record.id);
         let read = read.into_iter().filter(|record| !is_internal(&record.owner));
         let views = read.map(|record| {
-            let links = reports.of(app, &record);
+            let links = reports.links(app, &record);
             let view = session_view(app, &record, &links);
             ((Arc::new(record), view), links)
         });

@@ -89,9 +89,9 @@ impl Reports {
     }
 
     /// Returns the links of a session: its own, and shared links to a server that it has called or is attached to.
-    pub(super) fn of(&self, app: &AppState, record: &Record) -> Vec<LinkReport> {
+    pub(super) fn links(&self, app: &AppState, record: &Record) -> Vec<LinkReport> {
         let held = app.sessions.get_held(record.id);
-        let last = held.as_deref().and_then(SessionStats::of).and_then(SessionStats::last_server);
+        let last = held.as_deref().and_then(SessionStats::get).and_then(SessionStats::last_server);
         let uses = |report: &&LinkReport| {
             let server = report.key.server();
             let known = last.as_deref() == Some(server) || record.attachments.get(server).is_some();
@@ -170,7 +170,7 @@ async fn page(
             if is_internal(&record.owner) || !wanted.has_owner(&record.owner) {
                 continue;
             }
-            let links = reports.of(app, &record);
+            let links = reports.links(app, &record);
             let view = session_view(app, &record, &links);
             if wanted.has(&view) {
                 found.push((view, links));
@@ -218,7 +218,7 @@ pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
         return Err(Refusal::held_by(&holder));
     }
     let record = held.as_ref().map_or_else(|| Arc::new(record), |held| held.record());
-    let reports = Reports::now(app).of(app, &record);
+    let reports = Reports::now(app).links(app, &record);
     let look = move || reports.iter().map(LinkView::with_words).collect();
     let links = tokio::task::spawn_blocking(look).await.unwrap_or_default();
     let view = SessionView::new(&record, held.as_deref(), links);
@@ -263,7 +263,7 @@ pub(super) async fn end_link(app: &Arc<AppState>, id: &str, server: &str) -> Ans
     if let Some(holder) = holder_elsewhere(app, &record) {
         return Err(Refusal::held_by(&holder));
     }
-    let has_link = Reports::now(app).of(app, &record).iter().any(|it| it.key.server() == server);
+    let has_link = Reports::now(app).links(app, &record).iter().any(|it| it.key.server() == server);
     let Some(server) = app.servers.get(server).filter(|_| has_link && record.is_live()) else {
         let sentence = format!("session {} has no link to `{server}`", record.id);
         return Err(Refusal::new(StatusCode::NOT_FOUND, sentence));

@@ -151,7 +151,7 @@ impl SessionView {
     pub(super) fn new(record: &Record, held: Option<&Session>, links: Vec<LinkView>) -> Self {
         let now = SystemClock.now();
         let used = held.map_or(record.last_used, Session::last_used).max(record.last_used);
-        let usage = held.and_then(SessionStats::of);
+        let usage = held.and_then(SessionStats::get);
         let state = match held {
             _ if !record.is_live() => State::Ended,
             Some(held) if usage.is_some_and(|usage| usage.is_busy(held)) => State::Busy,

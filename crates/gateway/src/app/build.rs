@@ -28,7 +28,7 @@ use crate::{
 /// Builds the application state, and the sender that announces the shutdown.
 pub(super) fn app(
     mut plan: Plan,
-    (owners, sessions, cluster): (Authenticator, Sessions, Option<Arc<Cluster>>),
+    (authenticator, sessions, cluster): (Authenticator, Sessions, Option<Arc<Cluster>>),
 ) -> Result<(AppState, watch::Sender<bool>), ServeError> {
     let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
     let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
@@ -36,9 +36,9 @@ pub(super) fn app(
     let (stopping, closing) = watch::channel(false);
     let (sessions, links) = (Arc::new(sessions), links(&plan.data, plan.limits)?);
     // Random, so that it distinguishes this process from earlier ones.
-    let incarnation = stayput_core::content_digest(&secret()?).to_hex();
+    let instance_id = stayput_core::content_digest(&secret()?).to_hex();
     let services = Services {
-        engine: Engine::new(sessions.clone(), links.clone(), seal, &incarnation),
+        engine: Engine::new(sessions.clone(), links.clone(), seal, &instance_id),
         sessions,
         links,
         connections: Connections::default(),
@@ -54,18 +54,18 @@ pub(super) fn app(
         recent: RecentActivity::default(),
         session_index: SessionIndex::default(),
         logins: Logins::default(),
-        watch: Observers::start(plan.watch)?,
+        observers: Observers::start(plan.observe)?,
         closing,
     };
     let rate_limiter = RateLimiter::new(plan.rate_limiter);
-    let rules = ConfiguredRules { rules: plan.rules, owners, rate_limiter, metrics };
+    let rules = ConfiguredRules { rules: plan.rules, authenticator, rate_limiter, metrics };
     let app = AppState::new(services, server_set, rules);
     app.recent.calls.keep_arguments(app.rules.show_arguments);
     Ok((app, stopping))
 }
 
 /// Builds the authenticator. Keys of an issuer are fetched when the first token arrives, unless `before` has them.
-pub(crate) fn owners(
+pub(crate) fn authenticator(
     auth: Auth,
     before: Option<&Authenticator>,
 ) -> Result<Authenticator, ServeError> {

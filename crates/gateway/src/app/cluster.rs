@@ -103,7 +103,7 @@ fn servers_hash(plan: &Plan) -> String {
     let mut parts: Vec<String> = parts.collect();
     parts.sort_unstable();
     let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
-    Digest::of("stayput.cluster.servers", &parts).to_hex()
+    Digest::compute("stayput.cluster.servers", &parts).to_hex()
 }
 
 impl Registration {

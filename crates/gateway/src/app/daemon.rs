@@ -75,7 +75,7 @@ async fn start(first: &str) -> Result<Gateway, Box<dyn Error>> {
     let until = Instant::now() + PREDECESSOR_TIMEOUT;
     loop {
         let config = definition.config()?;
-        let plan = Plan { listen: None, servers: Vec::new(), ..Plan::of(config)? };
+        let plan = Plan { listen: None, servers: Vec::new(), ..Plan::new(config)? };
         match Gateway::start(plan).await {
             Err(ServeError::Taken { .. }) if Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(100)).await;

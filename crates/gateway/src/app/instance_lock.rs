@@ -13,10 +13,10 @@ use stayput_stores::Address;
 
 use crate::app::ServeError;
 
-/// Name of the file in the data folder that the process locks which holds the sessions.
+/// Name of a file in the data folder. The process that holds the sessions locks it.
 pub(crate) const FILE: &str = "holder";
 
-/// Name of the file that a process locks which starts the holder, so that only one does.
+/// Name of a file in the data folder. A process that starts the holder locks it, so that only one holder is started.
 pub(crate) const STARTING: &str = "starting";
 
 /// Folder of keys and private folders: the configured one, else the one of the store.

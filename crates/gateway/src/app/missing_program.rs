@@ -13,7 +13,7 @@ use stayput_upstream::{Expansion, Launch, ResolvedTransport, Scope, Server};
 pub(super) fn find(server: &Server) -> Option<String> {
     let session = SessionId::generate(Timestamp::from_millis(0));
     let scope = Scope::Session { owner: Owner::local(), session, branch: 0 };
-    let expansion = Expansion::of(&scope).with_session_dir(PathBuf::from("/nonexistent"));
+    let expansion = Expansion::new(&scope).with_session_dir(PathBuf::from("/nonexistent"));
     let Ok(ResolvedTransport::Stdio(launch)) = server.resolve(&expansion) else { return None };
     sentence(&launch)
 }

@@ -40,7 +40,7 @@ use crate::{
 };
 
 pub(crate) use self::plan::{Plan, exposed};
-pub(crate) use crate::app::build::owners;
+pub(crate) use crate::app::build::authenticator;
 
 /// Time that calls in flight get after the first signal to stop, unless the configuration sets another one.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
@@ -158,8 +158,8 @@ impl Gateway {
     /// Opens the store, takes over the sessions, and binds the listeners. No server is started yet.
     pub(crate) async fn start(mut plan: Plan) -> Result<Self, ServeError> {
         cluster::check(&plan)?;
-        let owners = owners(std::mem::take(&mut plan.auth), None)?;
-        plan::warn_if_exposed(&plan, &owners)?;
+        let authenticator = authenticator(std::mem::take(&mut plan.auth), None)?;
+        plan::warn_if_exposed(&plan, &authenticator)?;
         plan.socket_note.iter().for_each(|note| tracing::info!("{note}"));
         let holding = InstanceLock::take(&plan.data)?;
         instance_lock::lock_store(&plan.store)?;
@@ -181,7 +181,7 @@ impl Gateway {
         let listen = plan.listen;
         let registration = cluster::join(&plan, &sessions, store).await?;
         let cluster = cluster::cluster(&plan, &sessions)?;
-        let (app, stopping) = build::app(plan, (owners, sessions, cluster))?;
+        let (app, stopping) = build::app(plan, (authenticator, sessions, cluster))?;
         maintenance::close_lost_links(&app);
         maintenance::sweep_leftovers(&app);
         let listener = match listen {
@@ -317,8 +317,8 @@ impl Gateway {
         acceptor.empty(written).await;
         self.socket_clients.leave(written).await;
         // The lease is kept until the end, because losses that are acknowledged late are still written to the store.
-        if let Some(watch) = &app.watch {
-            watch.close().await;
+        if let Some(observers) = &app.observers {
+            observers.close().await;
         }
         watch_task.abort();
         renew_task.abort();

@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     /// Whether the gateway may listen on a public address without authentication.
     pub(crate) open_to_all: bool,
     /// Audit log and spans.
-    pub(crate) watch: ObserveRules,
+    pub(crate) observe: ObserveRules,
     /// Keys that seal secrets in the store. The first one seals. If the list is empty, a key is generated.
     pub(crate) seal: Vec<SealKey>,
     /// Cooperation with other gateways on the same store.
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Builds the plan that a configuration asks for.
-    pub(crate) fn of(config: Config) -> Result<Self, ServeError> {
+    pub(crate) fn new(config: Config) -> Result<Self, ServeError> {
         let (sockets, budget) = (config.limits.sockets, descriptors::socket_budget());
         let rules = RequestRules {
             tls: config.tls,
@@ -79,7 +79,7 @@ impl Plan {
             sessions: config.limits.sessions,
             identify: config.identify,
             auth: config.auth,
-            watch: config.watch,
+            observe: config.observe,
             seal: config.seal,
             cluster: config.cluster,
             open_to_all: false,
@@ -94,9 +94,9 @@ impl Plan {
 /// If there is such an address, and `open_to_all` is not set.
 pub(crate) fn exposed(
     plan: &Plan,
-    owners: &Authenticator,
+    authenticator: &Authenticator,
 ) -> Result<Option<SocketAddr>, ServeError> {
-    let exposed = plan.listen.filter(|it| owners.is_open() && !it.ip().is_loopback());
+    let exposed = plan.listen.filter(|it| authenticator.is_open() && !it.ip().is_loopback());
     match exposed {
         Some(address) if !plan.open_to_all => Err(ServeError::Exposed { address }),
         exposed => Ok(exposed),
@@ -104,8 +104,11 @@ pub(crate) fn exposed(
 }
 
 /// Logs a warning if other machines can connect without authentication.
-pub(super) fn warn_if_exposed(plan: &Plan, owners: &Authenticator) -> Result<(), ServeError> {
-    if let Some(address) = exposed(plan, owners)? {
+pub(super) fn warn_if_exposed(
+    plan: &Plan,
+    authenticator: &Authenticator,
+) -> Result<(), ServeError> {
+    if let Some(address) = exposed(plan, authenticator)? {
         tracing::warn!(
             "{address} can be reached from other machines, and no credentials are asked for: all clients \
              are one owner, and can reach each other's sessions"

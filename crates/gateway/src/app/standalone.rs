@@ -51,7 +51,7 @@ pub(crate) async fn run(
     }
     let target = command_server::choose(config.servers.iter().map(|it| it.server.name()), server)?;
     let mut signals = Signals::new()?;
-    let plan = Plan { listen: None, socket: false, ..Plan::of(config)? };
+    let plan = Plan { listen: None, socket: false, ..Plan::new(config)? };
     let gateway = match Gateway::start(plan).await {
         Err(ServeError::Taken { path }) => {
             return Err(format!(

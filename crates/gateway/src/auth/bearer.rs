@@ -38,12 +38,12 @@ impl Token {
 
     /// Whether a text is this token. Hashes are compared, so that the time tells nothing about it.
     pub(crate) fn is(&self, text: &str) -> bool {
-        TokenHash::of(text) == self.hash()
+        TokenHash::new(text) == self.hash()
     }
 
     /// Returns the hash, which goes into the configuration.
     pub(crate) fn hash(&self) -> TokenHash {
-        TokenHash::of(&self.0)
+        TokenHash::new(&self.0)
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct TokenHash([u8; 32]);
 
 impl TokenHash {
     /// Hashes a token.
-    pub(super) fn of(token: &str) -> Self {
+    pub(super) fn new(token: &str) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
         Self(hash)
@@ -121,14 +121,14 @@ impl Tokens {
         let owner = Owner::verified(ISSUER, name)?;
         let Bearer { claims, admin } = bearer;
         let credential = Credential::Token { hash, marked: true };
-        let principal = Principal::new(owner, claims.of(name), credential).running(admin);
+        let principal = Principal::new(owner, claims.with_subject(name), credential).running(admin);
         Ok(self.0.insert(hash, principal).is_none())
     }
 
     /// Returns the principal of a token. Looks up its hash instead of comparing tokens byte by byte, so that the time
     /// it takes reveals nothing about a token.
     pub(super) fn principal(&self, token: &str) -> Option<Principal> {
-        self.recheck(TokenHash::of(token), token.starts_with(TOKEN_PREFIX))
+        self.recheck(TokenHash::new(token), token.starts_with(TOKEN_PREFIX))
     }
 
     /// Returns the principal of the token with this hash.

@@ -77,7 +77,7 @@ impl BodyPermit {
     /// [`OverBudget`] if they do not fit; nothing was taken then.
     pub(crate) fn grow(&mut self, bytes: usize, limits: &BodyLimits) -> Result<(), OverBudget> {
         let more = bytes.saturating_sub(self.bytes);
-        let mut owners = self.budget.owners.of(&self.owner);
+        let mut owners = self.budget.owners.lock(&self.owner);
         let own = owners.get(&self.owner).copied().unwrap_or_default().saturating_add(more);
         if own > limits.per_owner {
             return Err(OverBudget::Owner);
@@ -102,7 +102,7 @@ impl Drop for BodyPermit {
             return;
         }
         self.budget.all.fetch_sub(self.bytes, Ordering::AcqRel);
-        let mut owners = self.budget.owners.of(&self.owner);
+        let mut owners = self.budget.owners.lock(&self.owner);
         let Some(own) = owners.get_mut(&self.owner) else { return };
         *own = own.saturating_sub(self.bytes);
         if *own == 0 {

@@ -31,7 +31,7 @@ pub(crate) struct CallPermit {
 impl CallLimiter {
     /// Counts one more call. Returns `None` if the limit is reached.
     pub(crate) fn enter(self: &Arc<Self>, at: LimitKey, limit: u64) -> Option<CallPermit> {
-        let mut table = self.0.of(&at);
+        let mut table = self.0.lock(&at);
         let count = table.entry(at.clone()).or_default();
         if *count >= limit {
             return None;
@@ -49,7 +49,7 @@ impl CallLimiter {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let mut table = self.call_limiter.0.of(&self.at);
+        let mut table = self.call_limiter.0.lock(&self.at);
         let Some(count) = table.get_mut(&self.at) else { return };
         *count -= 1;
         if *count == 0 {

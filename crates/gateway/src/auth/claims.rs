@@ -11,7 +11,7 @@ pub(crate) struct Claims(pub(crate) Map<String, Value>);
 
 impl Claims {
     /// Adds the subject, unless the claims contain it.
-    pub(super) fn of(mut self, subject: &str) -> Self {
+    pub(super) fn with_subject(mut self, subject: &str) -> Self {
         self.0.entry(SUBJECT).or_insert_with(|| subject.into());
         self
     }
@@ -56,7 +56,7 @@ mod tests {
             "team": ["ops", "dev", 7], "level": 2, "admin": true, "name": "ann", "none": null,
             "scope": "read write", "nested": { "team": "ops" }, "deep": [["ops"]],
         });
-        let claims = Claims(document.as_object().unwrap().clone()).of("ann");
+        let claims = Claims(document.as_object().unwrap().clone()).with_subject("ann");
         for (name, value) in [
             ("team", "dev"),
             ("team", "7"),

@@ -1,5 +1,7 @@
 //! Authentication errors and their HTTP answers.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Response, StatusCode, header};
 use stayput_wire::Code;
 
@@ -14,9 +16,16 @@ pub(crate) enum AuthError {
     Invalid(&'static str),
     /// The credentials cannot be checked now.
     Unsure,
+    /// The owner sends more requests than it may; the next one is accepted after this time.
+    RateLimited(Duration),
 }
 
 impl AuthError {
+    /// Whether the answer asks for credentials.
+    pub(crate) fn is_unauthorized(self) -> bool {
+        matches!(self, Self::Missing | Self::Invalid(_))
+    }
+
     /// Builds the answer. `metadata` is the URL of the resource metadata, which names the authorization server.
     pub(crate) fn answer(self, metadata: Option<&str>) -> Response<Reply> {
         let (error, sentence) = match self {
@@ -24,6 +33,7 @@ impl AuthError {
                 (None, "this gateway wants to know who you are; send `Authorization: Bearer TOKEN`")
             }
             Self::Invalid(sentence) => (Some("invalid_token"), sentence),
+            Self::RateLimited(wait) => return reply::too_fast(wait),
             Self::Unsure => {
                 return reply::unavailable(
                     "the keys that tokens are checked with cannot be fetched now; try again in a moment",

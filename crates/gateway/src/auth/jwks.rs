@@ -54,7 +54,7 @@ struct Inner {
     source: KeySource,
     client: Client,
     known: Mutex<CachedKeys>,
-    /// Held during a fetch. Other callers wait for it.
+    /// Lock that is held during a fetch. Other callers wait for it.
     turn: tokio::sync::Mutex<()>,
 }
 

@@ -53,12 +53,12 @@ struct TokenParts<'a> {
 impl Jwt {
     /// Verifies a token and returns its principal.
     pub(super) async fn authenticate(&self, token: &str) -> Result<Principal, AuthError> {
-        let (hash, now) = (TokenHash::of(token), self.clock.now());
+        let (hash, now) = (TokenHash::new(token), self.clock.now());
         if let Some(principal) = self.verified.get(hash, now) {
             return Ok(principal);
         }
         let parts =
-            TokenParts::of(token).ok_or(AuthError::Invalid("the token is not a signed JWT"))?;
+            TokenParts::split(token).ok_or(AuthError::Invalid("the token is not a signed JWT"))?;
         let keys = self.keys.find(parts.kid.as_deref()).await.map_err(|_| AuthError::Unsure)?;
         let by =
             keys.iter().any(|key| key.verifies(parts.algorithm, parts.signed, &parts.signature));
@@ -166,7 +166,7 @@ impl VerifiedTokens {
 }
 
 impl<'a> TokenParts<'a> {
-    fn of(token: &'a str) -> Option<Self> {
+    fn split(token: &'a str) -> Option<Self> {
         if token.len() > MAX_TOKEN_BYTES {
             return None;
         }

@@ -130,7 +130,7 @@ impl<T: Clone> Logins<T> {
 
 /// Hash of a cookie and of the secret of its page.
 fn key(cookie: &str, page: &str) -> TokenHash {
-    TokenHash::of(&format!("{cookie} {page}"))
+    TokenHash::new(&format!("{cookie} {page}"))
 }
 
 #[cfg(test)]

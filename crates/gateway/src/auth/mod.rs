@@ -159,7 +159,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`AuthError`] says what is missing or wrong.
-    pub(crate) async fn principal(
+    pub(crate) async fn authenticate(
         &self,
         from: IpAddr,
         headers: &HeaderMap,

@@ -37,7 +37,11 @@ impl Proxy {
         let wrong = AuthError::Invalid("the header that names you is no name");
         let name = name.to_str().map_err(|_| wrong)?.trim();
         let owner = Owner::verified(ISSUER, name).map_err(|_| wrong)?;
-        Ok(Some(Principal::new(owner, Claims::default().of(name), Credential::Proxy(from))))
+        Ok(Some(Principal::new(
+            owner,
+            Claims::default().with_subject(name),
+            Credential::Proxy(from),
+        )))
     }
 
     /// Whether the proxy can have this address.

@@ -69,7 +69,7 @@ impl RateLimiter {
     /// [`RateLimited`] if the bucket is empty.
     pub(crate) fn admit(&self, owner: &Owner, now: Instant) -> Result<(), RateLimited> {
         let Some(each) = self.each else { return Ok(()) };
-        let mut table = self.tables.of(owner);
+        let mut table = self.tables.lock(owner);
         let Some(full) = table.full.get_mut(owner) else {
             table.insert(owner.clone(), now + each, now);
             return Ok(());
@@ -96,7 +96,7 @@ impl RateLimiter {
         let requests = u32::try_from(bytes / BYTES_PER_REQUEST).unwrap_or(u32::MAX);
         let Some(each) = self.each.filter(|_| requests > 0) else { return };
         let cost = each.saturating_mul(requests);
-        let mut table = self.tables.of(owner);
+        let mut table = self.tables.lock(owner);
         let before = table.full.get(owner).copied().unwrap_or(now).max(now);
         let most = before.max(now + BURST.max(each) + MAX_DEBT);
         let full = before.checked_add(cost).unwrap_or(most).min(most);

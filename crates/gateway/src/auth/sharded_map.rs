@@ -16,7 +16,7 @@ pub(crate) struct ShardedMap<T> {
 
 impl<T> ShardedMap<T> {
     /// Locks the shard of this key.
-    pub(crate) fn of(&self, key: &impl Hash) -> MutexGuard<'_, T> {
+    pub(crate) fn lock(&self, key: &impl Hash) -> MutexGuard<'_, T> {
         let at = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
         self.tables[at].lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -32,7 +32,7 @@ pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Returns the era of a message, by its `_meta` or else its version header. A message that names an unknown version
 /// counts as modern, because only the modern era names the version in each message.
-pub(crate) fn of(headers: &HeaderMap, message: &Message<'_>) -> Era {
+pub(crate) fn detect(headers: &HeaderMap, message: &Message<'_>) -> Era {
     let value = message.meta().and_then(|meta| meta.find(&[meta::PROTOCOL_VERSION]));
     let legacy = value.and_then(|value| value.text()).is_some_and(|value| {
         let version = Version::from(&*value);

@@ -10,6 +10,7 @@ use stayput_wire::{Era, Message, meta};
 
 use super::owner::{CallOwner, OwnerKind};
 use crate::{
+    identify::ChosenSession,
     observe::events::Event,
     reply::{
         self, AfterWrite, ReplyText, RequestRef,
@@ -35,7 +36,7 @@ impl CallOwner {
         }
         let (app, server) = (&self.app, self.server.name());
         let (generation, then) = match &self.kind {
-            OwnerKind::Session { session, .. } => {
+            OwnerKind::Session(ChosenSession { session, .. }) => {
                 let generation = session.unacknowledged_loss_on(server)?;
                 if app.loss_acknowledgements.has(session.id(), server, generation) {
                     return None;
@@ -44,7 +45,7 @@ impl CallOwner {
                 let reason = loss.as_ref().map(Loss::reason);
                 let why = format!("state was lost: {}", loss::reason(reason));
                 self.note_failure(why, loss.as_ref().map_or("", Loss::detail));
-                let notices = LossNotices::of(link.initialize_result(), server, reason);
+                let notices = LossNotices::new(link.initialize_result(), server, reason);
                 let next = NextState::own(generation);
                 (generation, self.noting(session.session(), (next, loss), notices))
             }
@@ -87,9 +88,9 @@ impl CallOwner {
         };
         let (server, reason) = (self.server.name(), Some(loss.reason()));
         let (generation, then) = match &self.kind {
-            OwnerKind::Session { session, .. } => {
+            OwnerKind::Session(ChosenSession { session, .. }) => {
                 let next = self.app.engine.state_after_loss(session.session(), server, link);
-                let notices = LossNotices::of(link.initialize_result(), server, reason);
+                let notices = LossNotices::new(link.initialize_result(), server, reason);
                 let (generation, loss) = (next.generation, Some(loss.clone()));
                 (generation, Some(self.noting(session.session(), (next, loss), notices)))
             }
@@ -124,7 +125,9 @@ impl CallOwner {
     /// Adds a loss to the result that came after it. An error response has no `_meta`, so the next result reports the
     /// loss.
     pub(super) fn marked(&self, text: Bytes, generation: Generation) -> ReplyText {
-        let OwnerKind::Session { session, .. } = &self.kind else { return ReplyText::new(text) };
+        let OwnerKind::Session(ChosenSession { session, .. }) = &self.kind else {
+            return ReplyText::new(text);
+        };
         let marked = Message::parse(&text).ok().and_then(|answer| {
             answer.result()?;
             let state = loss::state(Some(&session.id().to_string()), generation);
@@ -135,7 +138,7 @@ impl CallOwner {
         let Some(marked) = marked else { return ReplyText::new(text) };
         let notices = self
             .found()
-            .map(|it| LossNotices::of(it.initialize_result(), self.server.name(), None));
+            .map(|it| LossNotices::new(it.initialize_result(), self.server.name(), None));
         let notices = notices.unwrap_or_default();
         let next = NextState::own(generation);
         let then = self.noting(session.session(), (next, None), notices);

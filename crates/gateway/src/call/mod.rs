@@ -17,7 +17,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
-use stayput_core::Generation;
+use stayput_core::{Generation, Session};
 use stayput_upstream::{Answer, Call, CallError, LossReason, PooledLink, Profile, Server};
 use stayput_wire::{Code, Message};
 use tracing::Instrument as _;
@@ -29,7 +29,6 @@ use crate::{
     observe::{
         CallEnd,
         call_record::{CallRecord, CallStart},
-        recent::NameSource,
     },
     reply::{self, Reply, ReplyText, RequestRef, loss::depends_on_state},
     state::AppState,
@@ -75,7 +74,7 @@ impl From<ReplyText> for CallOutcome {
 
 /// Result of the first step: the owner of the call, or an answer without a call.
 enum IdentifyOutcome {
-    Owner(CallOwner, Option<RequestEdit>, Option<NameSource>),
+    Owner(CallOwner, Option<RequestEdit>),
     Answered(ReplyText),
 }
 
@@ -102,12 +101,12 @@ pub(crate) async fn run(
     };
     let (identified, cookie) = identify(context, server, profile).await;
     let outcome = match identified {
-        IdentifyOutcome::Owner(owner, edit, carrier) => {
+        IdentifyOutcome::Owner(owner, edit) => {
             let span = owner.span();
-            start(context, (owner, carrier), (id, in_flight, era), edit).instrument(span).await
+            start(context, owner, (id, in_flight, era), edit).instrument(span).await
         }
         IdentifyOutcome::Answered(text) => {
-            CallRecord::begin(context.app.watch.as_ref(), context.call_start())
+            CallRecord::begin(context.app.observers.as_ref(), context.call_start())
                 .came_to(CallEnd::NoSession);
             text.into()
         }
@@ -125,25 +124,22 @@ async fn identify(
     profile: Option<&Arc<Profile>>,
 ) -> (IdentifyOutcome, Option<Box<HeaderValue>>) {
     if let Some(owner) = profile.and_then(|it| CallOwner::of_none(context, server, it)) {
-        return (
-            IdentifyOutcome::Owner(owner, RequestEdit::without_meta_name(context.message), None),
-            None,
-        );
+        let edit = RequestEdit::without_meta_name(context.message);
+        return (IdentifyOutcome::Owner(owner, edit), None);
     }
     let choice = identify::identify_session(context).await;
     let cookie = match &choice {
         _ if context.connection.is_some() || !cookie::is_on(context.app) => None,
-        SessionChoice::Session { session, .. } => {
+        SessionChoice::Session(chosen, _) => {
+            let session: &Session = &chosen.session;
             Box::pin(cookie::set_cookie(context.app, context.headers, Some(session))).await
         }
         SessionChoice::Answer(_) => cookie::line(context.app, None),
     };
     let identified = match choice {
         SessionChoice::Answer(answer) => IdentifyOutcome::Answered(answer),
-        SessionChoice::Session { session, origin, text, given, ephemeral, carrier } => {
-            let choice = (origin, given, ephemeral);
-            let owner = CallOwner::of_session(context, server, session, choice);
-            IdentifyOutcome::Owner(owner, text, Some(carrier))
+        SessionChoice::Session(chosen, edit) => {
+            IdentifyOutcome::Owner(CallOwner::of_session(context, server, chosen), edit)
         }
     };
     (identified, cookie.map(Box::new))
@@ -152,13 +148,14 @@ async fn identify(
 /// Checks the limits, finds the link, and sends the call unless a loss has to be reported first.
 async fn start(
     context: &RequestContext<'_>,
-    (owner, carrier): (CallOwner, Option<NameSource>),
+    owner: CallOwner,
     (id, in_flight, era): (Arc<str>, Option<InFlight>, CallEra),
     edit: Option<RequestEdit>,
 ) -> CallOutcome {
     let (app, asked) = (context.app, context.request_ref());
-    let call_start = CallStart { carrier, ..context.call_start_in(owner.session()) };
-    let record = CallRecord::begin(app.watch.as_ref(), call_start);
+    let call_start =
+        CallStart { name_source: owner.name_source(), ..context.call_start_in(owner.session()) };
+    let record = CallRecord::begin(app.observers.as_ref(), call_start);
     let refused = |end, text: ReplyText| {
         record.came_to(end);
         CallOutcome::Done(text)

@@ -13,8 +13,10 @@ use crate::{
     auth::call_limit::{CallPermit, LimitKey},
     call::{era, modern::state, sessionless::Sessionless},
     catalog::list,
-    identify::{EphemeralSession, RequestContext},
-    observe::{session_extension::SessionExtension, session_stats::SessionStats},
+    identify::{ChosenSession, RequestContext},
+    observe::{
+        recent::NameSource, session_extension::SessionExtension, session_stats::SessionStats,
+    },
     reply::{RequestRef, loss},
     state::AppState,
 };
@@ -29,16 +31,7 @@ pub(super) struct CallOwner {
 }
 
 pub(super) enum OwnerKind {
-    /// Session that does not become idle during the call.
-    Session {
-        session: ActiveSession,
-        /// Whether the state that the client remembers still exists.
-        origin: Origin,
-        /// New handle that the answer returns to the client.
-        given: Option<Handle>,
-        /// Ends a session that exists for this call only. It comes after `session`, so that it is dropped later.
-        _ephemeral: Option<EphemeralSession>,
-    },
+    Session(ChosenSession),
     /// Modern call without a session: on the shared link, or on a temporary one.
     Sessionless(Box<SessionlessCall>),
 }
@@ -80,35 +73,40 @@ impl CallOwner {
         Some(Self { app, server: server.clone(), era: context.era, kind })
     }
 
-    /// Returns a session as the owner, with the fields of [`SessionChoice`](crate::identify::SessionChoice).
+    /// Returns a session as the owner.
     pub(super) fn of_session(
         context: &RequestContext<'_>,
         server: &Server,
-        session: ActiveSession,
-        (origin, given, ephemeral): (Origin, Option<Handle>, bool),
+        mut chosen: ChosenSession,
     ) -> Self {
-        let _ephemeral = ephemeral.then(|| EphemeralSession::of(context.app, session.session()));
         // A lost state is reported before a call is sent that depends on it, though the store may not show that yet.
         let is_reported = loss::depends_on_state(context.request_ref().method);
-        let origin = match origin {
-            Origin::Lost(_) if is_reported => Origin::Existing,
-            origin => origin,
-        };
-        let kind = OwnerKind::Session { session, origin, given, _ephemeral };
+        if is_reported && matches!(chosen.origin, Origin::Lost(_)) {
+            chosen.origin = Origin::Existing;
+        }
+        let kind = OwnerKind::Session(chosen);
         Self { app: context.app.clone(), server: server.clone(), era: context.era, kind }
     }
 
     /// Returns an existing session as the owner of a request of the gateway itself.
     pub(super) fn of_gateway(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> Self {
-        let origin = Origin::Existing;
-        let kind = OwnerKind::Session { session, origin, given: None, _ephemeral: None };
+        let chosen = ChosenSession::new(session, Origin::Existing, NameSource::Connection);
+        let kind = OwnerKind::Session(chosen);
         Self { app: app.clone(), server: server.clone(), era: Era::Legacy, kind }
     }
 
     /// Returns the session, if there is one.
     pub(super) fn session(&self) -> Option<&Session> {
         match &self.kind {
-            OwnerKind::Session { session, .. } => Some(session),
+            OwnerKind::Session(chosen) => Some(&chosen.session),
+            OwnerKind::Sessionless(_) => None,
+        }
+    }
+
+    /// Returns the part of the request that named the session.
+    pub(super) fn name_source(&self) -> Option<NameSource> {
+        match &self.kind {
+            OwnerKind::Session(chosen) => Some(chosen.name_source),
             OwnerKind::Sessionless(_) => None,
         }
     }
@@ -116,8 +114,8 @@ impl CallOwner {
     /// Returns the span `session` of the call. Calls without a session have none.
     pub(super) fn span(&self) -> Span {
         match &self.kind {
-            OwnerKind::Session { session, .. } => {
-                tracing::debug_span!("session", id = %session.id())
+            OwnerKind::Session(chosen) => {
+                tracing::debug_span!("session", id = %chosen.session.id())
             }
             OwnerKind::Sessionless(_) => Span::none(),
         }
@@ -126,14 +124,14 @@ impl CallOwner {
     /// Returns the new handle that the answer returns to the client.
     pub(super) fn new_handle(&self) -> Option<&Handle> {
         match &self.kind {
-            OwnerKind::Session { given, .. } => given.as_ref(),
+            OwnerKind::Session(chosen) => chosen.new_handle.as_ref(),
             OwnerKind::Sessionless(_) => None,
         }
     }
 
     fn link_owner(&self) -> LinkOwner {
         match &self.kind {
-            OwnerKind::Session { session, .. } => {
+            OwnerKind::Session(ChosenSession { session, .. }) => {
                 LinkOwner::new(session.session().owner().clone(), session.id())
             }
             OwnerKind::Sessionless(call) => call.place.link_owner().clone(),
@@ -144,7 +142,7 @@ impl CallOwner {
     pub(super) fn over_limit(&self) -> Option<String> {
         let (limit, server) = (self.app.rules.calls, self.server.name());
         let busy = match &self.kind {
-            OwnerKind::Session { session, .. } if session.users_at_start() > limit => {
+            OwnerKind::Session(chosen) if chosen.session.users_at_start() > limit => {
                 format!("this session has {limit} calls in flight")
             }
             OwnerKind::Sessionless(call) if call.permit.is_none() => {
@@ -165,12 +163,12 @@ impl CallOwner {
     pub(super) fn found(&self) -> Option<PooledLink> {
         let links = &self.app.links;
         let session = match &self.kind {
-            OwnerKind::Session { session, .. } => session.session(),
+            OwnerKind::Session(chosen) => chosen.session.session(),
             OwnerKind::Sessionless(call) => {
                 return links.find(&self.server, call.place.link_owner());
             }
         };
-        let extension = SessionExtension::of(session);
+        let extension = SessionExtension::get(session);
         if let Some(link) = extension.and_then(|extension| extension.link(&self.server)) {
             return Some(link);
         }
@@ -186,9 +184,9 @@ impl CallOwner {
     pub(super) async fn open(&self, client_info: ClientInfo) -> Result<PooledLink, String> {
         let (link_owner, server) = (self.link_owner(), self.app.present(&self.server)?);
         let link = match &self.kind {
-            OwnerKind::Session { session, .. } => {
-                let engine = &self.app.engine;
-                engine.open_link((session.session(), &link_owner), &server, client_info).await
+            OwnerKind::Session(chosen) => {
+                let (engine, session) = (&self.app.engine, chosen.session.session());
+                engine.open_link((session, &link_owner), &server, client_info).await
             }
             OwnerKind::Sessionless(sessionless) => {
                 let mut options = LinkOpenOptions::default();
@@ -210,7 +208,7 @@ impl CallOwner {
     }
 
     pub(super) fn note_failure(&self, message: String, wrote: &str) {
-        if let Some(stats) = self.session().and_then(SessionStats::of) {
+        if let Some(stats) = self.session().and_then(SessionStats::get) {
             stats.failed(self.server.shared_name(), message, wrote);
         }
     }
@@ -222,12 +220,13 @@ impl CallOwner {
         link: &PooledLink,
         asked: RequestRef<'_>,
     ) -> Result<(), String> {
-        let OwnerKind::Session { session, .. } = &self.kind else { return Ok(()) };
+        let OwnerKind::Session(chosen) = &self.kind else { return Ok(()) };
         if !loss::depends_on_state(asked.method) {
             return Ok(());
         }
         let engine = &self.app.engine;
-        let noted = engine.note_shared_state(session.session(), self.server.name(), link).await;
+        let noted =
+            engine.note_shared_state(chosen.session.session(), self.server.name(), link).await;
         noted.map(drop).map_err(|error| error.to_string())
     }
 
@@ -239,7 +238,7 @@ impl CallOwner {
     /// Returns the state behind the link as JSON for a modern client, if the server keeps state.
     pub(super) fn state(&self, link: &PooledLink, method: &str) -> Option<String> {
         match &self.kind {
-            OwnerKind::Session { session, origin, .. } => {
+            OwnerKind::Session(ChosenSession { session, origin, .. }) => {
                 Some(state::state_json(session.session(), *origin, link.generation()))
             }
             OwnerKind::Sessionless(call) => {

@@ -107,7 +107,7 @@ struct CachedIndex {
 
 impl Indexes {
     /// Returns the index of a list of a profile.
-    pub(crate) fn of(&self, profile: &Arc<Profile>, list: &'static List) -> Arc<Index> {
+    pub(crate) fn get(&self, profile: &Arc<Profile>, list: &'static List) -> Arc<Index> {
         let key = (Arc::as_ptr(profile).addr(), list.method);
         if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.index.clone();
@@ -138,13 +138,13 @@ mod tests {
             ["resources/templates/list",[{"resourceTemplates":[{"uriTemplate":"x:\/\/{id}"},{"uriTemplate":"{+all}"}]}]]]}"#,
         );
         let (profile, indexes) = (Arc::new(profile.unwrap()), Indexes::default());
-        let tools = indexes.of(&profile, &TOOLS);
+        let tools = indexes.get(&profile, &TOOLS);
         assert!(tools.has("a") && tools.has("b") && !tools.has("c"));
         assert_eq!(tools.closest("x://1"), None);
-        let templates = indexes.of(&profile, &TEMPLATES);
+        let templates = indexes.get(&profile, &TEMPLATES);
         assert!(templates.has("x://{id}"));
         assert_eq!((templates.closest("x://1"), templates.closest("y")), (Some(4), Some(0)));
-        assert_eq!(indexes.of(&profile, &RESOURCES).all().count(), 0);
-        assert!(Arc::ptr_eq(&tools, &indexes.of(&profile, &TOOLS)));
+        assert_eq!(indexes.get(&profile, &RESOURCES).all().count(), 0);
+        assert!(Arc::ptr_eq(&tools, &indexes.get(&profile, &TOOLS)));
     }
 }

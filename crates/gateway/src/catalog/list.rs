@@ -46,7 +46,7 @@ pub(crate) static TEMPLATES: List = List {
 
 impl List {
     /// Returns the list that a method requests.
-    pub(crate) fn of(method: &str) -> Option<&'static Self> {
+    pub(crate) fn by_method(method: &str) -> Option<&'static Self> {
         [&TOOLS, &PROMPTS, &RESOURCES, &TEMPLATES].into_iter().find(|list| list.method == method)
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let merged =
             merge(&RESOURCES, &parts, 10, |server, it| RESOURCES.shown(&names, server, it));
         assert_eq!(merged.entries, r#"{"uri":"a:\/b", "name":"n"}"#);
-        assert_eq!(List::of("resources/templates/list"), Some(&TEMPLATES));
-        assert_eq!(List::of("tools/call"), None);
+        assert_eq!(List::by_method("resources/templates/list"), Some(&TEMPLATES));
+        assert_eq!(List::by_method("tools/call"), None);
     }
 }

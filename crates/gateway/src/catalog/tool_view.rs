@@ -23,7 +23,7 @@ pub(crate) struct ToolView {
 }
 
 impl ToolView {
-    fn of(server: &Server, profile: &Profile) -> Self {
+    fn new(server: &Server, profile: &Profile) -> Self {
         let pages = profile.pages("tools/list");
         Self {
             kept: profile.isolation(server) != Isolation::Shared,
@@ -60,13 +60,13 @@ struct CachedView {
 }
 
 impl CachedView {
-    fn of(&self, profile: &Arc<Profile>) -> Option<Arc<ToolView>> {
+    fn for_profile(&self, profile: &Arc<Profile>) -> Option<Arc<ToolView>> {
         Arc::ptr_eq(&self.profile, profile).then(|| self.tool_view.clone())
     }
 }
 
 impl ToolViews {
-    fn of(&self, server: &Server) -> &RwLock<HashMap<String, ServerViews>> {
+    fn cache_of(&self, server: &Server) -> &RwLock<HashMap<String, ServerViews>> {
         match server.preferred_era() {
             Era::Legacy => &self.legacy,
             Era::Modern => &self.modern,
@@ -76,7 +76,7 @@ impl ToolViews {
     /// Returns the view that this owner was shown last. Every list request updates it, so a call after a list finds
     /// the view of that list. The profile is not hashed for this.
     pub(crate) fn last(&self, server: &Server, owner: &Owner) -> Option<Arc<ToolView>> {
-        let all = self.of(server).read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.cache_of(server).read().unwrap_or_else(PoisonError::into_inner);
         all.get(server.name())?.owners.get(owner).map(|seen| seen.tool_view.clone())
     }
 
@@ -87,17 +87,17 @@ impl ToolViews {
         profile: &Arc<Profile>,
     ) -> Arc<ToolView> {
         let (own, shared) = {
-            let all = self.of(server).read().unwrap_or_else(PoisonError::into_inner);
+            let all = self.cache_of(server).read().unwrap_or_else(PoisonError::into_inner);
             let of = all.get(server.name());
-            let own = of.and_then(|of| of.owners.get(owner)?.of(profile));
-            (own, of.and_then(|of| of.last.as_ref()?.of(profile)))
+            let own = of.and_then(|of| of.owners.get(owner)?.for_profile(profile));
+            (own, of.and_then(|of| of.last.as_ref()?.for_profile(profile)))
         };
         if let Some(own) = own {
             return own;
         }
-        let view = shared.unwrap_or_else(|| Arc::new(ToolView::of(server, profile)));
+        let view = shared.unwrap_or_else(|| Arc::new(ToolView::new(server, profile)));
         let seen = CachedView { profile: profile.clone(), tool_view: view.clone() };
-        let mut all = self.of(server).write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.cache_of(server).write().unwrap_or_else(PoisonError::into_inner);
         let of = all.entry(server.name().to_owned()).or_default();
         if of.owners.len() >= MAX_CACHED_OWNERS {
             of.owners.clear();

@@ -121,7 +121,7 @@ impl Cluster {
     ) {
         let Ok(value) = HeaderValue::from_str(name.expose()) else { return };
         let headers: HeaderMap =
-            [(http::HeaderName::from_static(mcp::SESSION_ID), value)].into_iter().collect();
+            [(http::HeaderName::from_static(mcp::MCP_SESSION_ID), value)].into_iter().collect();
         let peers = self.live_peers();
         let told = peers.iter().map(|peer| async {
             let told =

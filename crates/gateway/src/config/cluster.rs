@@ -34,7 +34,7 @@ pub(crate) struct ClusterKey(Digest);
 
 impl ClusterKey {
     fn new(text: &str) -> Self {
-        Self(Digest::of("stayput.cluster.key", &[text.as_bytes()]))
+        Self(Digest::compute("stayput.cluster.key", &[text.as_bytes()]))
     }
 
     /// Returns the bytes of the key.
@@ -44,7 +44,7 @@ impl ClusterKey {
 
     /// Returns a text that tells two keys apart and does not reveal them.
     pub(crate) fn fingerprint(&self) -> String {
-        Digest::of("stayput.cluster.fingerprint", &[self.0.as_bytes()]).short()
+        Digest::compute("stayput.cluster.fingerprint", &[self.0.as_bytes()]).short()
     }
 }
 

@@ -224,7 +224,7 @@ mod tests {
         let session = SessionId::generate(stayput_core::Timestamp::from_millis(0));
         let scope =
             Scope::Session { owner: crate::auth::Principal::local().owner, session, branch: 0 };
-        let expansion = Expansion::of(&scope).with_session_dir("/s".into());
+        let expansion = Expansion::new(&scope).with_session_dir("/s".into());
         match definition.config().unwrap().servers[0].server.resolve(&expansion).unwrap() {
             ResolvedTransport::Stdio(launch) => launch,
             other => panic!("{other:?}"),

@@ -18,7 +18,7 @@ const SETTINGS: [&str; 12] = [
     "seal",
 ];
 
-/// Refuses the whole file: whoever writes `auth` there believes that authentication is on.
+/// Refuses the whole file: the author of an `auth` there believes that authentication is on.
 ///
 /// # Errors
 /// The error is at the key.

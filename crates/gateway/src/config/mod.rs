@@ -10,6 +10,7 @@ pub(crate) mod command_server;
 mod identify;
 mod keys;
 mod misplaced;
+mod observe;
 pub(crate) mod reserved_names;
 mod seal;
 pub(crate) mod server_name;
@@ -18,7 +19,6 @@ pub(crate) mod target;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod watch;
 
 use std::{
     fmt,
@@ -83,7 +83,7 @@ pub(crate) struct Config {
     /// Public URL of the gateway.
     pub(crate) public_url: Option<String>,
     /// Audit log and spans.
-    pub(crate) watch: ObserveRules,
+    pub(crate) observe: ObserveRules,
     /// Whether the dashboard shows the arguments of calls.
     pub(crate) show_arguments: bool,
     /// Keys that protect secrets in the store: the first one seals, all of them open. If there is none, a key is
@@ -201,7 +201,7 @@ impl Config {
             identify: settings.identify,
             auth: settings.auth,
             public_url: settings.public_url,
-            watch: settings.watch,
+            observe: settings.observe,
             show_arguments: settings.show_arguments,
             seal: settings.seal,
             cluster: settings.cluster,
@@ -229,7 +229,7 @@ impl fmt::Debug for Config {
             .field("identify", &self.identify)
             .field("auth", &self.auth)
             .field("public_url", &self.public_url)
-            .field("watch", &self.watch)
+            .field("observe", &self.observe)
             .field("show_arguments", &self.show_arguments)
             .field("seal", &self.seal)
             .field("cluster", &self.cluster)

@@ -8,7 +8,7 @@ use super::keys;
 use crate::observe::{AuditRules, AuditTo, ObserveRules, SpansRules};
 
 /// Reads `audit` and `otlp`.
-pub(super) fn watch(table: &ConfigObject<'_>) -> ReadResult<ObserveRules> {
+pub(super) fn observe(table: &ConfigObject<'_>) -> ReadResult<ObserveRules> {
     Ok(ObserveRules { audit: table.read("audit", audit)?, spans: table.read("otlp", otlp)? })
 }
 

@@ -16,9 +16,8 @@ use super::{
     auth::{self, Auth},
     cluster::{self, ClusterSettings},
     identify::Identify,
-    keys, seal,
+    keys, observe, seal,
     tls::{self, Tls},
-    watch,
 };
 use crate::{auth::body_budget::BodyLimits, observe::ObserveRules};
 
@@ -110,7 +109,7 @@ pub(super) struct Settings {
     pub(super) identify: Identify,
     pub(super) auth: Auth,
     pub(super) public_url: Option<String>,
-    pub(super) watch: ObserveRules,
+    pub(super) observe: ObserveRules,
     pub(super) show_arguments: bool,
     pub(super) seal: Vec<SealKey>,
     pub(super) cluster: Option<ClusterSettings>,
@@ -131,7 +130,7 @@ impl Default for Settings {
             identify: Identify::default(),
             auth: Auth::default(),
             public_url: None,
-            watch: ObserveRules::default(),
+            observe: ObserveRules::default(),
             show_arguments: false,
             seal: Vec::new(),
             cluster: None,
@@ -159,10 +158,10 @@ impl Settings {
             expiry: table.read("expiry", expiry)?.unwrap_or_default(),
             limits: table.read("limits", limits)?.unwrap_or_default(),
             identify: Identify::read(&table)?,
-            watch: watch::watch(&table)?,
+            observe: observe::observe(&table)?,
             cluster: table.read("cluster", cluster::cluster)?,
             data: table.read("data", folder)?,
-            show_arguments: table.read("ui", watch::ui)?.unwrap_or_default(),
+            show_arguments: table.read("ui", observe::ui)?.unwrap_or_default(),
         })
     }
 }

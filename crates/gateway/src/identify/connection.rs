@@ -36,7 +36,8 @@ async fn looked_up(
     context: &RequestContext<'_>,
     connection: &Arc<Connection>,
 ) -> Result<FoundSession, Refusal> {
-    let failed = |error: SessionOpenError| Refusal::of(&error, "Begin anew with `initialize`.");
+    let failed =
+        |error: SessionOpenError| Refusal::for_open_error(&error, "Begin anew with `initialize`.");
     let cached = SessionName::Id(connection.default_session());
     if let Some(holder) = app.cached_holder(&cached) {
         return Err(Refusal::held_by(holder));
@@ -123,7 +124,7 @@ pub(crate) async fn set_default_session(
     session: &Session,
 ) -> Result<(), SessionOpenError> {
     let Some(connection) = context.connection else { return Ok(()) };
-    app.sessions.connect(session, connection.name(), &connection.to_bytes()).await?;
+    app.sessions.put_connection(session, connection.name(), &connection.to_bytes()).await?;
     connection.set_default_session(session.id());
     app.announce_default_session(connection, context.claims).await?;
     // An open stream keeps the current default session from going idle, not the previous one.

@@ -11,7 +11,7 @@ use crate::state::AppState;
 /// `None` if the value is not a valid name.
 pub(crate) fn read_connection_name(app: &AppState, headers: &HeaderMap) -> Option<Handle> {
     let by_header =
-        headers.get(&header_names::SESSION_ID).map(|id| id.to_str().unwrap_or_default());
+        headers.get(&header_names::MCP_SESSION_ID).map(|id| id.to_str().unwrap_or_default());
     let by_cookie = || cookie::read(headers).filter(|_| cookie::is_on(app));
     by_header.or_else(by_cookie)?.parse().ok()
 }

@@ -81,7 +81,16 @@ impl<'a> RequestContext<'a> {
         let Self { owner, server, message, headers, .. } = *self;
         let connection = self.connection.map(|connection| connection.number());
         let history = &self.app.recent.calls;
-        CallStart { owner, session, server, message, headers, connection, history, carrier: None }
+        CallStart {
+            owner,
+            session,
+            server,
+            message,
+            headers,
+            connection,
+            history,
+            name_source: None,
+        }
     }
 
     /// Kind of client that sent the request.

@@ -23,7 +23,9 @@ pub(super) async fn session(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Result<FoundSession, Refusal> {
-    let failed = |error: SessionOpenError| Refusal::of(&error, "Try again: you get a new session.");
+    let failed = |error: SessionOpenError| {
+        Refusal::for_open_error(&error, "Try again: you get a new session.")
+    };
     let Some(value) = read(context.headers) else {
         // Provisional: a client that never sends the cookie back costs little.
         let options = OpenOptions::new(context.owner.clone()).provisional();

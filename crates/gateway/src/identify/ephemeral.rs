@@ -14,7 +14,7 @@ pub(crate) struct EphemeralSession {
 
 impl EphemeralSession {
     /// Creates the guard of a session.
-    pub(crate) fn of(app: &Arc<AppState>, session: &Arc<Session>) -> Self {
+    pub(super) fn new(app: &Arc<AppState>, session: &Arc<Session>) -> Self {
         Self { app: app.clone(), session: session.clone() }
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct ReadNames {
     /// Whether the target is known to keep state.
     pub(super) kept: bool,
     /// Part of the request that has the first name.
-    pub(super) carrier: Option<NameSource>,
+    pub(super) name_source: Option<NameSource>,
 }
 
 /// Reads the names of a request from every name source that is enabled.
@@ -28,10 +28,10 @@ pub(super) async fn read(
     members: &MetaMembers<'_>,
     own: bool,
 ) -> Result<ReadNames, Refusal> {
-    let (mut names, mut carrier) = (ExplicitNames::default(), None);
+    let (mut names, mut name_source) = (ExplicitNames::default(), None);
     let mut read_from = |names: &ExplicitNames, source: NameSource| {
         if names.first().is_some() {
-            carrier.get_or_insert(source);
+            name_source.get_or_insert(source);
         }
     };
     let argument = argument(app, context, own).await;
@@ -59,7 +59,7 @@ pub(super) async fn read(
     }
     // Only tools of a server that keeps state take the argument.
     let kept = argument.is_some() && !own;
-    Ok(ReadNames { names, kept, carrier })
+    Ok(ReadNames { names, kept, name_source })
 }
 
 /// Returns the session arguments of a call, with the name that counts. E39: only a value with the form of a name

@@ -6,7 +6,7 @@ use http::HeaderName;
 use stayput_wire::header as mcp;
 
 /// Names the connection.
-pub(crate) static SESSION_ID: HeaderName = HeaderName::from_static(mcp::SESSION_ID);
+pub(crate) static MCP_SESSION_ID: HeaderName = HeaderName::from_static(mcp::MCP_SESSION_ID);
 
 /// Protocol version.
 pub(crate) static PROTOCOL_VERSION: HeaderName = HeaderName::from_static(mcp::PROTOCOL_VERSION);

@@ -24,35 +24,42 @@ use stayput_core::{ActiveSession, Handle, Name, Origin};
 use stayput_identify::{MetaMembers, read_hints};
 pub(crate) use stayput_identify::{RequestEdit, add_handle};
 
-use self::explicit::ReadNames;
 pub(crate) use self::{
     connection::{refusal_if_home_is_elsewhere, set_default_session},
     connection_name::{read_connection_name, renew_cookie},
     context::RequestContext,
-    ephemeral::EphemeralSession,
     open::open_by_key,
     refusal::Refusal,
 };
+use self::{ephemeral::EphemeralSession, explicit::ReadNames};
 use crate::{observe::recent::NameSource, reply::ReplyText, state::AppState};
 
 /// Result of identification.
 pub(crate) enum SessionChoice {
-    /// The request runs in this session.
-    Session {
-        session: ActiveSession,
-        /// Whether the state that the client remembers still exists.
-        origin: Origin,
-        /// Message without the session name, if it had to be removed.
-        text: Option<RequestEdit>,
-        /// New handle of the session, which the answer hands out.
-        given: Option<Handle>,
-        /// The request named no session; this one ends with the call.
-        ephemeral: bool,
-        /// Part of the request that named the session, or the policy that chose it.
-        carrier: NameSource,
-    },
+    /// The request runs in this session, without the session name if that had to be removed.
+    Session(ChosenSession, Option<RequestEdit>),
     /// The request is not run. This is its answer: a tool error or an error, as JSON-RPC text.
     Answer(ReplyText),
+}
+
+/// Session in which a request runs. It does not become idle meanwhile.
+pub(crate) struct ChosenSession {
+    pub(crate) session: ActiveSession,
+    /// Whether the state that the client remembers still exists.
+    pub(crate) origin: Origin,
+    /// New handle, which the answer returns to the client.
+    pub(crate) new_handle: Option<Handle>,
+    /// Ends a session that exists for this request only. It comes after `session`, so that it is dropped later.
+    _ephemeral: Option<EphemeralSession>,
+    /// Part of the request that named the session, or the policy that chose it.
+    pub(crate) name_source: NameSource,
+}
+
+impl ChosenSession {
+    /// Session that lives on after the request, and of which the client gets no new handle.
+    pub(crate) fn new(session: ActiveSession, origin: Origin, name_source: NameSource) -> Self {
+        Self { session, origin, new_handle: None, _ephemeral: None, name_source }
+    }
 }
 
 /// Session that a name source identified.
@@ -76,34 +83,29 @@ pub(crate) struct NamedSession {
     /// Session, if the request names one.
     pub(crate) found: Option<FoundSession>,
     /// Message without the session name, if it had to be removed.
-    text: Option<RequestEdit>,
+    edit: Option<RequestEdit>,
     /// Part of the request that names the session.
-    carrier: Option<NameSource>,
+    name_source: Option<NameSource>,
 }
 
 /// Identifies the session of a request.
 pub(crate) async fn identify_session(context: &RequestContext<'_>) -> SessionChoice {
     let app = context.app;
     let done = async {
-        let NamedSession { found, text, carrier } = named_session(app, context, false).await?;
+        let NamedSession { found, edit, name_source } = named_session(app, context, false).await?;
         let found = match found {
             None => connection::session(app, context).await?,
             found => found,
         };
-        let carrier = carrier.unwrap_or(match context.connection {
+        let name_source = name_source.unwrap_or(match context.connection {
             Some(_) => NameSource::Connection,
             None => NameSource::Cookie,
         });
         Ok::<_, Refusal>(match found {
-            Some(FoundSession { session, origin, .. }) => SessionChoice::Session {
-                session,
-                origin,
-                text,
-                given: None,
-                ephemeral: false,
-                carrier,
-            },
-            None => Box::pin(policy::apply(app, context, text)).await,
+            Some(FoundSession { session, origin, .. }) => {
+                SessionChoice::Session(ChosenSession::new(session, origin, name_source), edit)
+            }
+            None => Box::pin(policy::apply(app, context, edit)).await,
         })
     };
     done.await.unwrap_or_else(|refusal| {
@@ -151,8 +153,9 @@ pub(crate) async fn named_session(
     own: bool,
 ) -> Result<NamedSession, Refusal> {
     let members = meta_members(app, context);
-    let ReadNames { names, kept, carrier } = explicit::read(app, context, &members, own).await?;
-    let text = names.edit(context.message)?;
+    let ReadNames { names, kept, name_source } =
+        explicit::read(app, context, &members, own).await?;
+    let edit = names.edit(context.message)?;
     if names.conflicts().next().is_some() {
         // Boxed because it is rare: without the box, the future of every call would be as large as this one.
         Box::pin(explicit::check_agreement(app, context, &names)).await?;
@@ -161,18 +164,19 @@ pub(crate) async fn named_session(
         None => read_hints(&app.identify.configured.hints.0, &members)?.map(Name::Key),
         name => name,
     };
-    let Some(name) = name else { return Ok(NamedSession { found: None, text, carrier: None }) };
+    let unnamed = |edit| Ok(NamedSession { found: None, edit, name_source: None });
+    let Some(name) = name else { return unnamed(edit) };
     if context.connection.is_some() && !own && !kept && !keeps(app, context).await {
         // A shared link is the same in every session.
-        return Ok(NamedSession { found: None, text, carrier: None });
+        return unnamed(edit);
     }
     let found = match open::find_held(app, context, &name) {
         Some(found) => found,
         None => Box::pin(open::open_by_name(app, context, name)).await?,
     };
     connection::note_named_session(context, &found.session);
-    let carrier = Some(carrier.unwrap_or(NameSource::Hint));
-    Ok(NamedSession { found: Some(found), text, carrier })
+    let name_source = Some(name_source.unwrap_or(NameSource::Hint));
+    Ok(NamedSession { found: Some(found), edit, name_source })
 }
 
 /// Reads the members of `_meta` that can name a session.

@@ -55,7 +55,7 @@ pub(super) async fn open_by_name(
             cached.iter().for_each(|name| app.cache_holder(*name, &holder));
             Err(Refusal::held_by(holder))
         }
-        Err(error) => Err(Refusal::of(&error, &recovery_hint(app, context).await)),
+        Err(error) => Err(Refusal::for_open_error(&error, &recovery_hint(app, context).await)),
     }
 }
 

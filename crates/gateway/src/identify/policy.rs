@@ -7,7 +7,7 @@ use stayput_identify::text;
 use stayput_wire::{json, meta};
 
 use super::{
-    RequestContext, RequestEdit, SessionChoice,
+    ChosenSession, EphemeralSession, RequestContext, RequestEdit, SessionChoice,
     open::{self, open_by_key},
     refusal::Refusal,
 };
@@ -25,28 +25,25 @@ const EPHEMERAL_IDLE_LIMIT: Duration = Duration::from_secs(2 * 60);
 pub(super) async fn apply(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
-    text: Option<RequestEdit>,
+    edit: Option<RequestEdit>,
 ) -> SessionChoice {
     let policy = app.identify.configured.unidentified;
     // Only a tool call has an argument that can return the handle.
     let tool = context.request_ref().method == "tools/call";
+    let run = |chosen| SessionChoice::Session(chosen, edit);
     let done = match policy {
-        UnidentifiedPolicy::Offer if tool => offer(app, context).await,
-        UnidentifiedPolicy::Mint if tool => mint(app, context).await,
-        UnidentifiedPolicy::Offer | UnidentifiedPolicy::Mint => open_ephemeral(app, context).await,
-        UnidentifiedPolicy::Owner => open_for_owner(app, context).await,
+        UnidentifiedPolicy::Offer if tool => offer(app, context).await.map(SessionChoice::Answer),
+        UnidentifiedPolicy::Mint if tool => mint(app, context).await.map(run),
+        UnidentifiedPolicy::Offer | UnidentifiedPolicy::Mint => {
+            open_ephemeral(app, context).await.map(run)
+        }
+        UnidentifiedPolicy::Owner => open_for_owner(app, context).await.map(run),
         UnidentifiedPolicy::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
     };
-    match done {
-        Ok(SessionChoice::Session { session, origin, given, ephemeral, carrier, .. }) => {
-            SessionChoice::Session { session, origin, text, given, ephemeral, carrier }
-        }
-        Ok(answer) => answer,
-        Err(error) => {
-            let refusal = Refusal::of(&error, "Try again later.");
-            SessionChoice::Answer(refusal.answer(context.request_ref(), context.era()))
-        }
-    }
+    done.unwrap_or_else(|error| {
+        let refusal = Refusal::for_open_error(&error, "Try again later.");
+        SessionChoice::Answer(refusal.answer(context.request_ref(), context.era()))
+    })
 }
 
 /// Opens a provisional session, which ends soon unless its handle is used.
@@ -64,12 +61,12 @@ async fn provisional(
 async fn offer(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
-) -> Result<SessionChoice, SessionOpenError> {
+) -> Result<ReplyText, SessionOpenError> {
     let (_opened, handle) = provisional(app, context).await?;
     let offer = text::offer(&handle, &app.handle_place(context).await);
     let (lifetime, hint) = (text::lifetime(app.identify.expiry), program_hint(app, context));
     let sentence = format!("{offer} The session {lifetime}.{hint}");
-    Ok(SessionChoice::Answer(ReplyText::of_era(context.era, offered(context, &sentence, &handle))))
+    Ok(ReplyText::of_era(context.era, offered(context, &sentence, &handle)))
 }
 
 /// Sentence for the author of a program, which can name the session by URL or header. It begins with a space, and is
@@ -121,48 +118,34 @@ fn offered(context: &RequestContext<'_>, sentence: &str, handle: &Handle) -> Str
 async fn mint(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
-) -> Result<SessionChoice, SessionOpenError> {
+) -> Result<ChosenSession, SessionOpenError> {
     let (OpenedSession { session, origin }, handle) = provisional(app, context).await?;
-    let (given, carrier) = (Some(handle), NameSource::Minted);
-    Ok(SessionChoice::Session { session, origin, text: None, given, ephemeral: false, carrier })
+    let chosen = ChosenSession::new(session, origin, NameSource::Minted);
+    Ok(ChosenSession { new_handle: Some(handle), ..chosen })
 }
 
 /// Opens a session for this one call.
 async fn open_ephemeral(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
-) -> Result<SessionChoice, SessionOpenError> {
+) -> Result<ChosenSession, SessionOpenError> {
     let options =
         OpenOptions::new(context.owner.clone()).expiry(Expiry::idle(EPHEMERAL_IDLE_LIMIT));
     let OpenedSession { session, origin } = app.open(&options, context.label()).await?;
-    let carrier = NameSource::Ephemeral;
-    Ok(SessionChoice::Session {
-        session,
-        origin,
-        text: None,
-        given: None,
-        ephemeral: true,
-        carrier,
-    })
+    let _ephemeral = Some(EphemeralSession::new(app, session.session()));
+    let chosen = ChosenSession::new(session, origin, NameSource::Ephemeral);
+    Ok(ChosenSession { _ephemeral, ..chosen })
 }
 
 /// Opens the one session for all unidentified requests of an owner.
 async fn open_for_owner(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
-) -> Result<SessionChoice, SessionOpenError> {
+) -> Result<ChosenSession, SessionOpenError> {
     // This key source is reserved, so that no client reaches the session by chance.
     let Ok(key) = Key::new("owner", "all") else { return Err(SessionOpenError::Unknown) };
     let OpenedSession { session, origin } = open_by_key(app, context, Agent::none(), key).await?;
-    let carrier = NameSource::Owner;
-    Ok(SessionChoice::Session {
-        session,
-        origin,
-        text: None,
-        given: None,
-        ephemeral: false,
-        carrier,
-    })
+    Ok(ChosenSession::new(session, origin, NameSource::Owner))
 }
 
 async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> ReplyText {

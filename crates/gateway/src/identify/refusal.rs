@@ -22,7 +22,7 @@ impl Refusal {
     }
 
     /// Refusal for a session that cannot be opened, with a hint for the caller.
-    pub(crate) fn of(error: &SessionOpenError, hint: &str) -> Self {
+    pub(crate) fn for_open_error(error: &SessionOpenError, hint: &str) -> Self {
         let code = match error.blame() {
             Blame::Caller => Code::INVALID_PARAMS,
             _ => Code::INTERNAL_ERROR,
@@ -39,7 +39,7 @@ impl Refusal {
 
     /// Refusal for a session that this replica holds.
     pub(crate) fn held_by(holder: Holder) -> Self {
-        Self::of(&SessionOpenError::HeldElsewhere { holder }, "Try again.")
+        Self::for_open_error(&SessionOpenError::HeldElsewhere { holder }, "Try again.")
     }
 
     /// Answer to the request: a tool error that a model can read, or a JSON-RPC error for other methods.

@@ -114,7 +114,7 @@ impl AppState {
         }
     }
 
-    /// Answers the same from what is known, without asking a server; `None` if that is not possible.
+    /// Returns the same from cached profiles, without asking a server; `None` if they do not suffice.
     pub(crate) fn keeps_as_known(&self, context: &RequestContext<'_>) -> Option<bool> {
         match context.server?.options().isolation {
             Some(isolation) => Some(isolation != Isolation::Shared),

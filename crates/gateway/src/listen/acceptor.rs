@@ -128,7 +128,7 @@ fn limits(app: &AppState, from: IpAddr) -> SocketLimits {
     let usual =
         (!from.to_canonical().is_loopback()).then(|| all.div_ceil(USUAL_SHARE).max(SMALLEST_SHARE));
     let of_address = rules.sockets_per_address.or(usual);
-    SocketLimits { all, of_address: of_address.filter(|_| !app.owners.is_proxy(from)) }
+    SocketLimits { all, of_address: of_address.filter(|_| !app.authenticator.is_proxy(from)) }
 }
 
 /// Writes the refusal without reading the request, then reads to the end. Without this read, closing the socket with

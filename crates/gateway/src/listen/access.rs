@@ -129,7 +129,7 @@ impl StreamAccess {
     fn check(&mut self) {
         let app = self.current.get();
         let granted = app.as_ref().and_then(|app| {
-            let principal = app.owners.recheck(&self.principal, SystemClock.now())?;
+            let principal = app.authenticator.recheck(&self.principal, SystemClock.now())?;
             let leads = |server: &Arc<str>| app.leads_to(server, &principal);
             let is_admitted = principal.admin || !self.admin;
             (is_admitted && self.server.as_ref().is_none_or(leads))

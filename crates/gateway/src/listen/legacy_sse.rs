@@ -51,7 +51,7 @@ pub(super) enum LegacyPath {
 
 impl LegacyPath {
     /// Parses a path, `/sse/NAME` or `/NAME/sse`; `None` if it does not belong to this transport.
-    pub(super) fn of(path: &str) -> Option<Self> {
+    pub(super) fn parse(path: &str) -> Option<Self> {
         if let Some(rest) = path.strip_prefix("/sse/") {
             return Some(match rest.strip_suffix(MESSAGES) {
                 Some(name) => Self::Messages(name.to_owned()),
@@ -339,7 +339,7 @@ impl LegacyClient {
         };
         // The client disconnected before the answer.
         if let Some(name) = left {
-            let _ = app.disconnect(&self.principal.owner, &name).await;
+            let _ = app.end_connection(&self.principal.owner, &name).await;
         }
     }
 
@@ -348,7 +348,7 @@ impl LegacyClient {
         let before = std::mem::replace(&mut *self.progress(), Progress::HungUp);
         let Progress::Connected { name, connection, kept } = before else { return };
         drop(kept);
-        if let Err(error) = app.disconnect(&self.principal.owner, &name).await {
+        if let Err(error) = app.end_connection(&self.principal.owner, &name).await {
             // The record in the store expires by itself; what runs in this process ends now.
             let session = connection.session;
             tracing::warn!(%session, "the end of session {session} was not kept: {error}");

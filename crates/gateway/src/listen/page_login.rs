@@ -19,7 +19,7 @@ pub(super) fn principal(app: &AppState, head: &Parts) -> Option<Principal> {
         return None;
     }
     let known = app.logins.find(&head.headers)?;
-    app.owners.recheck(&known, SystemClock.now())
+    app.authenticator.recheck(&known, SystemClock.now())
 }
 
 /// Answers a login or a logout of this principal.

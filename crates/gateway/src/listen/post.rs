@@ -60,9 +60,9 @@ pub(super) async fn answer(
     if let Some(refused) = unknown_version(headers, id) {
         return refused;
     }
-    let connection = match named(app, at, headers, id).await {
+    let connection = match named(app, at, headers).await {
         Ok(connection) => connection,
-        Err(refused) => return refused,
+        Err(error) => return error.answer(id),
     };
     if !is_request {
         let concerns_replicas = handle_message(app, &connection, &message);
@@ -96,7 +96,7 @@ fn context<'a>(
     headers: &'a HeaderMap,
     message: &'a Message<'a>,
 ) -> RequestContext<'a> {
-    let era = era::of(headers, message);
+    let era = era::detect(headers, message);
     RequestContext {
         path_key: at.key.as_deref(),
         streams: accepts(headers, mcp::EVENT_STREAM),
@@ -116,7 +116,7 @@ fn greeted(
     }
     let Some(name) = name else { return response };
     if let Ok(id) = HeaderValue::from_str(name.expose()) {
-        response.headers_mut().insert(mcp::SESSION_ID, id);
+        response.headers_mut().insert(mcp::MCP_SESSION_ID, id);
     }
     if cookie::is_on(app)
         && let Some(line) = cookie::line(app, Some(&name))
@@ -162,9 +162,9 @@ async fn answer_batch(
     if era::is_modern(headers) {
         return bad(batch::refusal());
     }
-    let connection = match named(app, at, headers, None).await {
+    let connection = match named(app, at, headers).await {
         Ok(connection) => connection,
-        Err(refused) => return refused,
+        Err(error) => return error.answer(None),
     };
     let batch = match batch::split(Some(&connection.version), body) {
         Ok(batch) => batch,

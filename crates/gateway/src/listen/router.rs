@@ -4,7 +4,7 @@ use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
-use stayput_core::Owner;
+use stayput_core::{Owner, SessionOpenError};
 use stayput_identify::{InvalidPathKey, SplitPath};
 use stayput_wire::{Code, header as mcp};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     admin::{self, dashboard},
-    auth::{MetricsAccess, Principal, rate_limit::RateLimited},
+    auth::{AuthError, MetricsAccess, Principal, rate_limit::RateLimited},
     call::era,
     cluster::{self, SignatureError, VerifiedRequest},
     config::target::Target,
@@ -163,12 +163,12 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
         }
         RequestPeer::Address(from) => {
             if let Some(answer) = host_check::foreign(&app.rules, head)
-                .or_else(|| well_known::of(app, path))
+                .or_else(|| well_known::metadata(app, path))
                 .or_else(|| dashboard::file(&head.method, path))
             {
                 return answer.into();
             }
-            if path == "/metrics" && app.owners.metrics == MetricsAccess::Public {
+            if path == "/metrics" && app.authenticator.metrics == MetricsAccess::Public {
                 return reply::metrics(app.metrics_page()).into();
             }
             match authenticate(app, from, head).await {
@@ -177,10 +177,10 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
                     return home_page::answer(Some(own.as_ref().unwrap_or(app))).into();
                 }
                 Ok(principal) => principal,
-                Err(refusal) if is_unauthorized(&refusal) && home_page::is_wanted(head) => {
+                Err(error) if error.is_unauthorized() && home_page::is_wanted(head) => {
                     return home_page::answer(None).into();
                 }
-                Err(refusal) => return refusal.into(),
+                Err(error) => return error.answer(well_known::url(app, path).as_deref()).into(),
             }
         }
         RequestPeer::LocalSocket => Principal::local(),
@@ -237,28 +237,19 @@ fn refuse_signature(app: &AppState, error: SignatureError) -> Response<Reply> {
     forward::refuse_replica("signature", &error.to_string())
 }
 
-/// Whether a response asks for credentials.
-fn is_unauthorized(response: &Response<Reply>) -> bool {
-    response.status() == StatusCode::UNAUTHORIZED
-}
-
-/// Authenticates a request, or refuses it.
+/// Authenticates a request, and counts it against the rate limit of its owner.
 async fn authenticate(
     app: &Arc<AppState>,
     from: IpAddr,
     head: &Parts,
-) -> Result<Principal, Response<Reply>> {
+) -> Result<Principal, AuthError> {
     if let Some(principal) = page_login::principal(app, head) {
         return Ok(principal);
     }
-    let principal = match app.owners.principal(from, &head.headers).await {
-        Ok(principal) => principal,
-        Err(error) => return Err(error.answer(well_known::url(app, head.uri.path()).as_deref())),
-    };
-    match app.rate_limiter.admit_now(&principal.owner) {
-        Ok(()) => Ok(principal),
-        Err(RateLimited(wait)) => Err(reply::too_fast(wait)),
-    }
+    let principal = app.authenticator.authenticate(from, &head.headers).await?;
+    let admitted = app.rate_limiter.admit_now(&principal.owner);
+    admitted.map_err(|RateLimited(wait)| AuthError::RateLimited(wait))?;
+    Ok(principal)
 }
 
 /// Routes an authenticated request.
@@ -266,7 +257,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     let Parts { method, uri, headers, .. } = head;
     let path = uri.path();
     if path == "/metrics" {
-        return match app.owners.shows_metrics_to(principal) {
+        return match app.authenticator.shows_metrics_to(principal) {
             true => reply::metrics(app.metrics_page()).into(),
             false => no_metrics().into(),
         };
@@ -274,7 +265,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     if path == cluster::CONNECTION_CHANGED && principal.is_forwarded() {
         return Box::pin(forward::reload_connection(app, principal, headers)).await.into();
     }
-    let is_legacy_path = legacy_sse::LegacyPath::of(path).is_some();
+    let is_legacy_path = legacy_sse::LegacyPath::parse(path).is_some();
     // Whether a POST is accepted is decided by its body.
     if app.health.is_stopping()
         && principal.is_forwarded()
@@ -285,7 +276,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     if app.health.is_stopping() && !principal.is_forwarded() {
         return reply::unavailable("the gateway is stopping; try again in a moment").into();
     }
-    if let Some(at) = legacy_sse::LegacyPath::of(path) {
+    if let Some(at) = legacy_sse::LegacyPath::parse(path) {
         return legacy_sse::enter(app, (at, principal.clone()), head);
     }
     let path = &*server_first(path);
@@ -303,7 +294,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     };
     let at = RequestTarget { target, key, principal: principal.clone() };
     // A client that was never connected to a removed server gets the same answer as for a server that never existed.
-    if was && Box::pin(named(app, &at, headers, None)).await.is_err() {
+    if was && Box::pin(named(app, &at, headers)).await.is_err() {
         return path_not_found(app).into();
     }
     match *method {
@@ -362,34 +353,48 @@ fn removed(app: &AppState, path: &str) -> Option<Target> {
     Some(Target::Server(name.as_str().into()))
 }
 
-/// Returns the connection that a request names by `Mcp-Session-Id` or cookie, or the refusal if it names no known
-/// connection. `id` is that of the JSON-RPC request, if it is known.
+/// Reason why a request has no connection.
+pub(super) enum ConnectionError {
+    /// The request names no connection.
+    Missing,
+    /// No connection of its client has this name.
+    Unknown,
+    /// The store cannot be asked.
+    Store(SessionOpenError),
+}
+
+impl ConnectionError {
+    /// Builds the answer. `id` is that of the JSON-RPC request, if it is known.
+    pub(super) fn answer(&self, id: Option<&str>) -> Response<Reply> {
+        let (status, sentence) = match self {
+            Self::Missing => (
+                StatusCode::BAD_REQUEST,
+                "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its answer carries",
+            ),
+            Self::Unknown => (
+                StatusCode::NOT_FOUND,
+                "Session not found: it was ended, or never existed; begin with `initialize`",
+            ),
+            Self::Store(error) => return reply::unavailable(&error.to_string()),
+        };
+        reply::refusal(status, id, Code::INVALID_REQUEST, sentence)
+    }
+}
+
+/// Returns the connection that a request names by `Mcp-Session-Id` or cookie.
 pub(super) async fn named(
     app: &Arc<AppState>,
     at: &RequestTarget,
     headers: &HeaderMap,
-    id: Option<&str>,
-) -> Result<ConnectionGuard, Response<Reply>> {
+) -> Result<ConnectionGuard, ConnectionError> {
     let by_cookie = cookie::is_on(app) && cookie::read(headers).is_some();
-    if !by_cookie && !headers.contains_key(&header_names::SESSION_ID) {
-        let sentence = "Mcp-Session-Id is missing: begin with `initialize`, and send the id that its \
-                        answer carries";
-        let status = StatusCode::BAD_REQUEST;
-        return Err(reply::refusal(status, id, Code::INVALID_REQUEST, sentence));
+    if !by_cookie && !headers.contains_key(&header_names::MCP_SESSION_ID) {
+        return Err(ConnectionError::Missing);
     }
-    let unknown = || {
-        let sentence = "Session not found: it was ended, or never existed; begin with `initialize`";
-        reply::refusal(StatusCode::NOT_FOUND, id, Code::INVALID_REQUEST, sentence)
-    };
-    let name = read_connection_name(app, headers).ok_or_else(unknown)?;
-    let found = match app.connection(&at.principal.owner, &name).await {
-        Ok(found) => found,
-        Err(error) => {
-            return Err(reply::unavailable(&error.to_string()));
-        }
-    };
+    let name = read_connection_name(app, headers).ok_or(ConnectionError::Unknown)?;
+    let found = app.connection(&at.principal.owner, &name).await.map_err(ConnectionError::Store)?;
     // On another path the connection counts as unknown.
-    found.filter(|it| it.target == at.target).ok_or_else(unknown)
+    found.filter(|it| it.target == at.target).ok_or(ConnectionError::Unknown)
 }
 
 /// Serves a GET: a new stream of the connection, or the rest of an earlier one behind `Last-Event-ID`.
@@ -397,9 +402,9 @@ async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Re
     if !accepts(headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
     }
-    let connection = match named(app, at, headers, None).await {
+    let connection = match named(app, at, headers).await {
         Ok(connection) => connection,
-        Err(refused) => return refused,
+        Err(error) => return error.answer(None),
     };
     if let Some(held) = home_elsewhere(app, &connection).await {
         return held;
@@ -456,13 +461,13 @@ async fn stream(
 }
 
 async fn delete(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Response<Reply> {
-    match named(app, at, headers, None).await {
+    match named(app, at, headers).await {
         Ok(connection) => {
             if let Some(held) = home_elsewhere(app, &connection).await {
                 return held;
             }
         }
-        Err(refused) => return refused,
+        Err(error) => return error.answer(None),
     }
     let Some(name) = read_connection_name(app, headers) else {
         return reply::status(StatusCode::NOT_FOUND);
@@ -470,7 +475,7 @@ async fn delete(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) ->
     // Runs in its own task, so that the connection also ends when the client does not wait for the answer.
     let (leaving, owner) = (app.clone(), at.principal.owner.clone());
     let left = tokio::runtime::Handle::current()
-        .spawn(async move { leaving.disconnect(&owner, &name).await });
+        .spawn(async move { leaving.end_connection(&owner, &name).await });
     match left.await.unwrap_or(Ok(true)) {
         Ok(true) => reply::status(StatusCode::OK),
         Ok(false) => reply::status(StatusCode::NOT_FOUND),

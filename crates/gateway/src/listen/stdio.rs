@@ -185,7 +185,7 @@ impl StdioConversation {
         while tasks.join_next().await.is_some() {}
         drop(kept);
         let (app, Some(connection)) = (self.app(), connection) else { return };
-        if let Err(error) = app.disconnect(&self.principal.owner, &self.guest.name).await {
+        if let Err(error) = app.end_connection(&self.principal.owner, &self.guest.name).await {
             // The record in the store expires by itself; what runs in this process ends now.
             let session = connection.default_session();
             tracing::warn!(%session, "the end of session {session} was not kept: {error}");
@@ -256,7 +256,7 @@ impl StdioConversation {
         message: &'a Message<'a>,
     ) -> RequestContext<'a> {
         let whom = (&self.principal, &self.guest.target);
-        RequestContext::new(app, whom, headers, (message, era::of(headers, message)))
+        RequestContext::new(app, whom, headers, (message, era::detect(headers, message)))
     }
 
     /// Polls a task once before the next message is read, so that later messages find it started. If it is not
@@ -335,7 +335,7 @@ impl StdioConversation {
         }
         let unclaimed = match self.guest.key {
             Some(_) => UnclaimedSession::empty(app, &self.guest.target),
-            None => UnclaimedSession::of(app, &self.guest.target, &session),
+            None => UnclaimedSession::new(app, &self.guest.target, &session),
         };
         Ok((session, unclaimed))
     }
@@ -364,7 +364,7 @@ impl StdioConversation {
         let target = self.guest.target.clone();
         let connection = Connection::new(named, session.id(), target, said).over_stdio();
         let (app, name) = (self.app(), &self.guest.name);
-        app.sessions.connect(session, name, &connection.to_bytes()).await?;
+        app.sessions.put_connection(session, name, &connection.to_bytes()).await?;
         connection.set_only_stream(self.line.clone(), &self.principal);
         let connection = app.connections.replace(Arc::new(connection));
         {
@@ -428,7 +428,7 @@ impl StdioConversation {
         before.detach_stream();
         let State { kept, .. } = std::mem::take(&mut *self.state());
         drop(kept);
-        self.app().disconnect(&self.principal.owner, &self.guest.name).await.map(|_| ())
+        self.app().end_connection(&self.principal.owner, &self.guest.name).await.map(|_| ())
     }
 }
 

@@ -53,7 +53,7 @@ struct Address {
 }
 
 impl Address {
-    fn of(data: &Path) -> io::Result<Self> {
+    fn new(data: &Path) -> io::Result<Self> {
         let path = data.join(SOCKET_NAME);
         if path.as_os_str().len() <= PATH_LIMIT || !cfg!(target_os = "linux") {
             return Ok(Self { path, _folder: None });
@@ -69,7 +69,7 @@ impl Address {
 /// # Errors
 /// If no process does, or the process belongs to another user.
 pub(crate) async fn connect(data: &Path) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(&Address::of(data)?.path).await?;
+    let stream = UnixStream::connect(&Address::new(data)?.path).await?;
     check(&stream)?;
     Ok(stream)
 }
@@ -85,7 +85,7 @@ fn check(stream: &UnixStream) -> io::Result<()> {
 
 /// Process id of the holder of the sessions in this folder, if it accepts connections.
 pub(crate) fn holder_pid(data: &Path) -> Option<i32> {
-    let stream = std::os::unix::net::UnixStream::connect(Address::of(data).ok()?.path).ok()?;
+    let stream = std::os::unix::net::UnixStream::connect(Address::new(data).ok()?.path).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     Some(peer.pid.as_raw_nonzero().get())
 }
@@ -151,7 +151,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) fn bind(data: &Path) -> io::Result<Self> {
-        let (path, address) = (data.join(SOCKET_NAME), Address::of(data)?);
+        let (path, address) = (data.join(SOCKET_NAME), Address::new(data)?);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -11,12 +11,12 @@ use crate::{
 const PATH: &str = "/.well-known/oauth-protected-resource";
 
 /// Metadata document for a path; `None` if the path is another one, or there is no metadata. The document is public.
-pub(super) fn of(app: &AppState, path: &str) -> Option<Response<Reply>> {
+pub(super) fn metadata(app: &AppState, path: &str) -> Option<Response<Reply>> {
     let resource = path.strip_prefix(PATH)?;
     if !resource.is_empty() && !resource.starts_with('/') {
         return None;
     }
-    let (jwt, url) = (app.owners.jwt.as_ref()?, app.rules.public_url.as_ref()?);
+    let (jwt, url) = (app.authenticator.jwt.as_ref()?, app.rules.public_url.as_ref()?);
     let metadata = json!({
         "resource": format!("{url}{resource}"),
         "authorization_servers": [jwt.issuer],
@@ -27,7 +27,7 @@ pub(super) fn of(app: &AppState, path: &str) -> Option<Response<Reply>> {
 
 /// URL of the document that [`of`] returns.
 pub(super) fn url(app: &AppState, path: &str) -> Option<String> {
-    app.owners.jwt.as_ref()?;
+    app.authenticator.jwt.as_ref()?;
     // A path with characters that a header cannot hold is left out.
     let plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
     let path = if plain && path != "/" { path } else { "" };

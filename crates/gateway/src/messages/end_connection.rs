@@ -7,7 +7,7 @@ use crate::{connections::connection::Connection, messages::subscriptions, state:
 
 impl AppState {
     /// Ends a connection, and the session that was made with it, unless something else ever named that session.
-    pub(crate) async fn disconnect(
+    pub(crate) async fn end_connection(
         &self,
         owner: &Owner,
         name: &Handle,
@@ -22,7 +22,7 @@ impl AppState {
                 ended.push(session);
             }
         }
-        self.sessions.disconnect(owner, name).await?;
+        self.sessions.remove_connection(owner, name).await?;
         self.connections.remove(connection.name_hash());
         let preferences = connection.preferences();
         connection.close();

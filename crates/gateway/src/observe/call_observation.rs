@@ -62,7 +62,7 @@ impl CallEnd {
 /// Observed call.
 #[derive(Debug)]
 pub(crate) struct CallObservation {
-    watch: Arc<Observers>,
+    observers: Arc<Observers>,
     pub(super) owner: Owner,
     pub(super) session: Option<SessionId>,
     /// `None` for a tool of the gateway.
@@ -87,11 +87,15 @@ pub(crate) struct CallSubject<'a> {
 
 impl CallObservation {
     /// Starts the observation of a call.
-    pub(crate) fn new(watch: &Arc<Observers>, of: CallSubject<'_>, message: &Message<'_>) -> Self {
+    pub(crate) fn new(
+        observers: &Arc<Observers>,
+        of: CallSubject<'_>,
+        message: &Message<'_>,
+    ) -> Self {
         let params = message.params();
         let call = message.method() == Some("tools/call");
         let member = |name: &str| params.filter(|_| call)?.find(&[name]);
-        let wanted = watch.audit.as_ref().is_some_and(|audit| audit.arguments);
+        let wanted = observers.audit.as_ref().is_some_and(|audit| audit.arguments);
         Self {
             owner: of.owner.clone(),
             session: of.session,
@@ -102,8 +106,8 @@ impl CallObservation {
             at: SystemClock.now(),
             begun: Instant::now(),
             outcome: OnceLock::new(),
-            trace: watch.spans.as_ref().map(|_| Trace::of(message, of.headers)),
-            watch: watch.clone(),
+            trace: observers.spans.as_ref().map(|_| Trace::from_request(message, of.headers)),
+            observers: observers.clone(),
         }
     }
 
@@ -172,11 +176,11 @@ impl Drop for CallObservation {
     fn drop(&mut self) {
         let outcome = self.outcome.get().copied().unwrap_or(CallEnd::Cancelled);
         let took = self.begun.elapsed();
-        if let Some(audit) = &self.watch.audit {
+        if let Some(audit) = &self.observers.audit {
             audit.line(self.line(outcome, took.as_micros()));
         }
-        if let (Some(spans), Some(trace)) = (&self.watch.spans, self.trace.take()) {
-            spans.add(Span::of(self, trace, outcome, took));
+        if let (Some(spans), Some(trace)) = (&self.observers.spans, self.trace.take()) {
+            spans.add(Span::new(self, trace, outcome, took));
         }
     }
 }

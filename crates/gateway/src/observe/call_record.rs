@@ -39,7 +39,7 @@ pub(crate) struct CallStart<'a> {
     pub(crate) message: &'a Message<'a>,
     pub(crate) headers: &'a HeaderMap,
     /// Part of the request that named the session.
-    pub(crate) carrier: Option<NameSource>,
+    pub(crate) name_source: Option<NameSource>,
     /// Short number of the client's connection.
     pub(crate) connection: Option<u32>,
     pub(crate) history: &'a Arc<CallHistory>,
@@ -62,7 +62,7 @@ impl<'a> CallStart<'a> {
             server: server.name(),
             label: tool.as_deref().unwrap_or_else(method),
             sent: self.message.text().len(),
-            carrier: self.carrier,
+            name_source: self.name_source,
             connection: self.connection,
             arguments: self.history.keeps_arguments().then(arguments).flatten().map(Raw::as_str),
         };
@@ -71,14 +71,14 @@ impl<'a> CallStart<'a> {
 
     /// Starts the observation of the call, if there are observers.
     fn noted(&self, observers: Option<&Arc<Observers>>) -> Option<Box<CallObservation>> {
-        let watch = observers?;
+        let observers = observers?;
         let of = CallSubject {
             owner: self.owner,
             session: self.session.map(Session::id),
             server: self.server.map(Server::shared_name),
             headers: self.headers,
         };
-        Some(Box::new(CallObservation::new(watch, of, self.message)))
+        Some(Box::new(CallObservation::new(observers, of, self.message)))
     }
 }
 
@@ -86,7 +86,7 @@ impl CallRecord {
     /// Starts the record of a call.
     pub(crate) fn begin(observers: Option<&Arc<Observers>>, begun: CallStart<'_>) -> Self {
         if let (Some(usage), Some(server)) =
-            (begun.session.and_then(SessionStats::of), begun.server)
+            (begun.session.and_then(SessionStats::get), begun.server)
         {
             usage.called(server.name(), || server.shared_name(), begun.tool().as_deref());
         }
@@ -146,7 +146,7 @@ impl CallRecord {
             Err(CallError::Cancelled) => return,
             Err(error) => error.to_string(),
         };
-        let Some(usage) = session.and_then(SessionStats::of) else { return };
+        let Some(usage) = session.and_then(SessionStats::get) else { return };
         let loss = end.as_ref().err().and_then(CallError::loss);
         let stderr = match loss {
             Some(loss) => loss.detail().to_owned(),

@@ -33,7 +33,7 @@ impl Event<'_> {
     /// Returns the event as it is kept in the event log.
     pub(crate) fn logged(&self, session: SessionId) -> LoggedEvent {
         let kind = self.name().trim_start_matches("session_");
-        let event = LoggedEvent::new(kind, self.reason()).of(session, self.server());
+        let event = LoggedEvent::new(kind, self.reason()).in_session(session, self.server());
         match self {
             Self::Lost { generation, detail, .. } => event.with_loss(generation.0, detail),
             _ => event,

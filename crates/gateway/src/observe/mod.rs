@@ -71,19 +71,19 @@ impl Observers {
         }
         let audit = audit.map(Audit::start).transpose()?;
         let spans = spans.map(Spans::start).transpose()?;
-        let watch = Arc::new(Self { audit, spans });
-        watch.reopen_on_hangup();
-        Ok(Some(watch))
+        let observers = Arc::new(Self { audit, spans });
+        observers.reopen_on_hangup();
+        Ok(Some(observers))
     }
 
     /// Opens the audit file again on SIGHUP, which log rotation sends after it has moved the file.
     fn reopen_on_hangup(self: &Arc<Self>) {
         let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
-        let watch = Arc::downgrade(self);
+        let observers = Arc::downgrade(self);
         tokio::runtime::Handle::current().spawn(async move {
             while hangup.recv().await.is_some() {
-                let Some(watch) = watch.upgrade() else { return };
-                watch.reopen();
+                let Some(observers) = observers.upgrade() else { return };
+                observers.reopen();
             }
         });
     }

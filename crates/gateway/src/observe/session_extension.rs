@@ -18,7 +18,7 @@ pub(crate) struct SessionExtension {
 
 impl SessionExtension {
     /// Returns the extension of a session.
-    pub(crate) fn of(session: &Session) -> Option<&Self> {
+    pub(crate) fn get(session: &Session) -> Option<&Self> {
         session.extension()
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct SessionStats {
     failures: AtomicU64,
     /// Clients that are connected to the session: each keeps it in use, also between its calls.
     connected: AtomicU64,
-    /// Boxed, because most sessions have none.
+    /// Last failure. Boxed, because most sessions have none.
     failure: Mutex<Option<Box<Failure>>>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct ConnectedSession(ActiveSession);
 
 impl From<ActiveSession> for ConnectedSession {
     fn from(session: ActiveSession) -> Self {
-        if let Some(stats) = SessionStats::of(&session) {
+        if let Some(stats) = SessionStats::get(&session) {
             stats.connected.fetch_add(1, Ordering::Relaxed);
         }
         Self(session)
@@ -56,7 +56,7 @@ impl Deref for ConnectedSession {
 
 impl Drop for ConnectedSession {
     fn drop(&mut self) {
-        if let Some(stats) = SessionStats::of(self) {
+        if let Some(stats) = SessionStats::get(self) {
             stats.connected.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -83,8 +83,8 @@ pub(crate) struct Failure {
 
 impl SessionStats {
     /// Returns the statistics of a session.
-    pub(crate) fn of(session: &Session) -> Option<&Self> {
-        SessionExtension::of(session).map(|extension| &extension.stats)
+    pub(crate) fn get(session: &Session) -> Option<&Self> {
+        SessionExtension::get(session).map(|extension| &extension.stats)
     }
 
     /// Counts a call. `shared` returns the server's name to store. Of two concurrent calls either one counts as the

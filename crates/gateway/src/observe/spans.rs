@@ -51,7 +51,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    pub(super) fn of(
+    pub(super) fn new(
         noted: &CallObservation,
         trace: Trace,
         outcome: CallEnd,

@@ -19,7 +19,7 @@ pub(super) struct Trace {
 
 impl Trace {
     /// Reads the trace context of a request, from its `_meta` or its header. Starts a new trace if it has none.
-    pub(super) fn of(message: &Message<'_>, headers: &HeaderMap) -> Self {
+    pub(super) fn from_request(message: &Message<'_>, headers: &HeaderMap) -> Self {
         let params = message.params();
         let said = params.and_then(|it| it.find(&[meta::META, meta::TRACEPARENT])?.text());
         let by_header = || headers.get(meta::TRACEPARENT)?.to_str().ok();
@@ -94,7 +94,7 @@ mod tests {
         if let Some(header) = header {
             headers.insert("traceparent", header.parse().unwrap());
         }
-        Trace::of(&Message::parse(message.as_bytes()).unwrap(), &headers)
+        Trace::from_request(&Message::parse(message.as_bytes()).unwrap(), &headers)
     }
 
     #[test]

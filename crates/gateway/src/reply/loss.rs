@@ -124,7 +124,7 @@ pub(crate) struct LossNotices {
 impl LossNotices {
     /// Builds the notifications for a loss on a server with these capabilities. For a server without `logging` there
     /// is no warning.
-    pub(crate) fn of(
+    pub(crate) fn new(
         initialize_result: &InitializeResult,
         server: &str,
         why: Option<LossReason>,

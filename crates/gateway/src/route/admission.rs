@@ -81,7 +81,7 @@ impl Refusal {
 pub(crate) fn admit(context: &RequestContext<'_>) -> Result<(), Refusal> {
     let Some(defect) = find_defect(context.message) else { return Ok(()) };
     context.app.count_refused("invalid_message");
-    CallRecord::denied(context.app.watch.as_ref(), context.call_start());
+    CallRecord::denied(context.app.observers.as_ref(), context.call_start());
     let code = defect.code();
     Err(Refusal { code, text: reply::error(context.request_ref().id, code, defect.sentence()) })
 }

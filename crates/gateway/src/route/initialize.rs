@@ -131,27 +131,27 @@ async fn open(
     (version, client_info): (Version, ClientInfo),
 ) -> Result<(Handle, String), HandshakeError> {
     let RequestContext { app, owner, target, .. } = *context;
-    let handle = Handle::generate();
+    let mcp_session_id = Handle::generate();
     let found = identify::session_for_initialize(context).await.map_err(HandshakeError::Named)?;
     let is_new = found.is_none();
     let (session, unclaimed) = match found {
         Some(found) => (found.session, UnclaimedSession::empty(app, target)),
         None => {
             let bytes = Connection::new_bytes(target, (&version, &client_info));
-            let options = OpenOptions::new(owner.clone()).connection(handle.clone(), bytes);
+            let options = OpenOptions::new(owner.clone()).connection(mcp_session_id.clone(), bytes);
             let session = app.open(&options, target.label()).await?.session;
-            let unclaimed = UnclaimedSession::of(app, target, &session);
+            let unclaimed = UnclaimedSession::new(app, target, &session);
             (session, unclaimed)
         }
     };
-    let identity = (owner.clone(), handle.clone());
+    let identity = (owner.clone(), mcp_session_id.clone());
     let connection =
         Connection::new(identity, session.id(), target.clone(), (version, client_info));
     let place = LinkOwner::new(owner.clone(), session.id());
     let client = (&connection.version, &connection.client_info);
     let initialize_result = initialize_result(app, target, &place, client).await?;
     if !is_new {
-        app.sessions.connect(&session, &handle, &connection.to_bytes()).await?;
+        app.sessions.put_connection(&session, &mcp_session_id, &connection.to_bytes()).await?;
     }
     let protocol = connection.version.as_str();
     tracing::debug!(
@@ -159,7 +159,7 @@ async fn open(
     );
     app.connections.insert(Arc::new(connection));
     unclaimed.claim();
-    Ok((handle, initialize_result))
+    Ok((mcp_session_id, initialize_result))
 }
 
 /// Builds the `initialize` result of the server or the aggregate behind a path.
@@ -188,7 +188,7 @@ pub(crate) struct UnclaimedSession<'a> {
 
 impl<'a> UnclaimedSession<'a> {
     /// Guards a session that was just created.
-    pub(crate) fn of(app: &'a Arc<AppState>, target: &'a Target, session: &ActiveSession) -> Self {
+    pub(crate) fn new(app: &'a Arc<AppState>, target: &'a Target, session: &ActiveSession) -> Self {
         Self { app, target, session: Some(session.session().clone()) }
     }
 

@@ -61,7 +61,7 @@ fn of_discovery(said: &str, version: &str) -> String {
 /// Timeout for a list that the server announced as changed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers a list request or `server/discover` from what is known, without a session. `profile` of the server is known
+/// Answers a list request or `server/discover` from the cached profile, without a session. `profile` of the server is known
 /// for modern clients.
 pub(super) async fn answer_from_profile(
     context: &RequestContext<'_>,

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use futures_util::future::join_all;
-use stayput_upstream::{Profile, Server};
+use stayput_upstream::{LinkOpenError, Profile, Server};
 use stayput_wire::{Code, Era, Message};
 
 use crate::{
@@ -51,13 +51,20 @@ pub(super) async fn pass(context: &RequestContext<'_>, server: &Server) -> CallO
         Era::Legacy => None,
         Era::Modern => match Box::pin(profile(context, server)).await {
             Ok(profile) => Some(profile),
-            Err(refused) => return refused.into(),
+            Err(error) => {
+                let sentence = context.app.describe_open_error(&error);
+                return context.failure(&sentence).into();
+            }
         },
     };
+    let method = context.request_ref().method;
+    let lacks = |profile: &Profile| bridge::lacks(profile.initialize_result(), method);
+    if let Some(sentence) = profile.as_deref().and_then(lacks) {
+        return context.error(Code::METHOD_NOT_FOUND, &sentence).into();
+    }
     if let Some(refused) = denied(context, server, profile.as_deref()) {
         return refused.into();
     }
-    let method = context.request_ref().method;
     if (is_list(method) || (profile.is_some() && method == "server/discover"))
         && let Some(known) =
             Box::pin(lists::answer_from_profile(context, server, profile.as_deref())).await
@@ -73,19 +80,16 @@ pub(super) async fn pass(context: &RequestContext<'_>, server: &Server) -> CallO
     call::run(context, server, profile.as_ref()).await
 }
 
-/// Returns the profile of the server for a modern client, or the refusal if the server cannot be reached or has no such
-/// method. For a list request the list is up to date, also if the server announced a change on some link or the list was
+/// Returns the profile of the server for a modern client. For a list request the list is up to date, also if the server announced a change on some link or the list was
 /// not available before. Other requests do not wait for that.
-async fn profile(context: &RequestContext<'_>, server: &Server) -> Result<Arc<Profile>, ReplyText> {
+async fn profile(
+    context: &RequestContext<'_>,
+    server: &Server,
+) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
     let (app, method) = (context.app, context.request_ref().method);
-    let profile = match is_list(method) {
+    match is_list(method) {
         true => app.current(server, context.owner, method).await,
         false => app.profile(server, context.owner).await,
-    };
-    let profile = profile.map_err(|error| context.failure(&app.describe_open_error(&error)))?;
-    match bridge::lacks(profile.initialize_result(), method) {
-        Some(sentence) => Err(context.error(Code::METHOD_NOT_FOUND, &sentence)),
-        None => Ok(profile),
     }
 }
 
@@ -105,7 +109,7 @@ fn denied(
     let name = name.and_then(|name| name.text());
     if tools.is_some_and(|tools| !name.as_deref().is_some_and(|name| tools.allows(name))) {
         context.app.count_refused("denied_tool");
-        CallRecord::denied(context.app.watch.as_ref(), context.call_start());
+        CallRecord::denied(context.app.observers.as_ref(), context.call_start());
         // Same error as for an unknown tool.
         return Some(context.error(Code::INVALID_PARAMS, "Unknown tool"));
     }

@@ -20,7 +20,7 @@ pub(super) async fn call(
     let session = found.session.session().clone();
     drop(found);
     let result = app.end(&session, Some(context.label())).await;
-    result.map_err(|error: SessionOpenError| Refusal::of(&error, "Try again."))?;
+    result.map_err(|error: SessionOpenError| Refusal::for_open_error(&error, "Try again."))?;
     let id = session.id();
     if let Err(error) = replace(app, context, id).await {
         // The next call tries again to open a session.

@@ -21,7 +21,7 @@ pub(super) async fn call(
     }
     let after = arguments(context).session_id("after")?;
     let page = app.sessions.list(context.owner, after, LIST_PAGE).await;
-    let page = page.map_err(|error| Refusal::of(&error, "Try again later."))?;
+    let page = page.map_err(|error| Refusal::for_open_error(&error, "Try again later."))?;
     let active = context.connection.map(|connection| connection.default_session());
     Ok(ToolReply::listed(&page, active, SystemClock.now()).into())
 }
@@ -36,7 +36,7 @@ async fn issue(
     if context.owner.issuer().is_none() && context.front() != ConnectionKind::Stdio {
         return Err(ToolError::UncertainOwner.into());
     }
-    let failed = |error| Refusal::of(&error, "The list has those that there are.");
+    let failed = |error| Refusal::for_open_error(&error, "The list has those that there are.");
     let session = app.sessions.find_by_id(context.owner, id).await.map_err(failed)?;
     let handle = app.sessions.issue_handle(&session).await.map_err(failed)?;
     Ok(ToolReply::issued(id, &handle).into())

@@ -63,7 +63,7 @@ pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
     let app = context.app;
     let tool = called(app, context).await?;
     let call_start = CallStart { server: None, ..context.call_start() };
-    let mut record = CallRecord::begin(app.watch.as_ref(), call_start);
+    let mut record = CallRecord::begin(app.observers.as_ref(), call_start);
     let done = match tool {
         SessionTool::Start => start::call(app, context).await,
         SessionTool::Info => info::call(app, context).await,

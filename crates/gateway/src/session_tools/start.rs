@@ -35,7 +35,7 @@ pub(super) async fn call(
         Some(handle) => handle,
         None => {
             let issued = app.sessions.issue_handle(&found.session).await;
-            issued.map_err(|error| Refusal::of(&error, "Try again."))?
+            issued.map_err(|error| Refusal::for_open_error(&error, "Try again."))?
         }
     };
     let place = app.handle_place(context).await;
@@ -59,6 +59,6 @@ async fn fresh(app: &Arc<AppState>, context: &RequestContext<'_>) -> Result<Foun
 fn found(opened: Result<OpenedSession, SessionOpenError>) -> Result<FoundSession, Refusal> {
     match opened {
         Ok(OpenedSession { session, origin }) => Ok(FoundSession { session, origin, handle: None }),
-        Err(error) => Err(Refusal::of(&error, "Try again later.")),
+        Err(error) => Err(Refusal::for_open_error(&error, "Try again later.")),
     }
 }

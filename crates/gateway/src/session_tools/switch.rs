@@ -24,7 +24,7 @@ pub(super) async fn call(
     let found = identify::named_session(app, context, true).await?.found;
     let found = found.ok_or(ToolError::MissingSession)?;
     let change = identify::set_default_session(app, context, &found.session).await;
-    change.map_err(|error| Refusal::of(&error, "Try again."))?;
+    change.map_err(|error| Refusal::for_open_error(&error, "Try again."))?;
     let origin = result::origin(context, &found);
     Ok(result::describe(&found.session, origin, |view| view.switched()).into())
 }

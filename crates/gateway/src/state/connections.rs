@@ -105,7 +105,7 @@ impl AppState {
     /// Checks the access of one listening client against this configuration.
     pub(crate) fn recheck_listener(&self, connection: &Connection) {
         connection.recheck(
-            |principal| self.owners.recheck(principal, SystemClock.now()),
+            |principal| self.authenticator.recheck(principal, SystemClock.now()),
             |server, principal| self.leads_to(server, principal),
         );
     }
@@ -113,7 +113,7 @@ impl AppState {
     /// Writes the current state of a connection to the store.
     pub(crate) async fn keep(&self, connection: &Connection) -> Result<(), SessionOpenError> {
         let session = self.session(&connection.owner, connection.default_session()).await?;
-        self.sessions.connect(&session, connection.name(), &connection.to_bytes()).await
+        self.sessions.put_connection(&session, connection.name(), &connection.to_bytes()).await
     }
 
     /// Writes the connections in memory that lead to these sessions to the store, which has forgotten them. A session

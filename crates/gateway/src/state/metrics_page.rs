@@ -16,7 +16,7 @@ impl AppState {
         self.metrics.write_counters(&mut page, visible);
         self.gauges(&mut page);
         self.metrics.write_durations(&mut page, visible);
-        let dropped = |of: fn(&Observers) -> u64| self.watch.as_deref().map_or(0, of);
+        let dropped = |of: fn(&Observers) -> u64| self.observers.as_deref().map_or(0, of);
         page.family("stayput_audit_dropped_total");
         page.sample(&[], dropped(Observers::audit_dropped));
         page.family("stayput_spans_dropped_total");

@@ -81,7 +81,7 @@ pub(crate) struct AppState {
     pub(crate) lists: Arc<CachedLists>,
     pub(crate) rules: RequestRules,
     /// Authentication.
-    pub(crate) owners: Arc<Authenticator>,
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Request rate limit of each owner.
     pub(crate) rate_limiter: Arc<RateLimiter>,
     /// Rules that find the session of a request.
@@ -125,7 +125,7 @@ pub(crate) struct Services {
     /// Logins of browsers at the dashboard.
     pub(crate) logins: Logins<Principal>,
     /// Audit log and spans, if configured.
-    pub(crate) watch: Option<Arc<Observers>>,
+    pub(crate) observers: Option<Arc<Observers>>,
     /// True when the gateway is about to stop: event streams end.
     pub(crate) closing: watch::Receiver<bool>,
 }
@@ -141,7 +141,7 @@ impl Deref for AppState {
 /// Parts of a snapshot that follow from the configuration besides its servers.
 pub(crate) struct ConfiguredRules {
     pub(crate) rules: RequestRules,
-    pub(crate) owners: Authenticator,
+    pub(crate) authenticator: Authenticator,
     pub(crate) rate_limiter: RateLimiter,
     pub(crate) metrics: Metrics,
 }
@@ -240,7 +240,7 @@ impl AppState {
     /// Builds the first snapshot, with the services of the process.
     pub(crate) fn new(services: Services, server_set: ServerSet, rules: ConfiguredRules) -> Self {
         let ServerSet { servers, tools, visibility, restarting, aggregate, identify } = server_set;
-        let ConfiguredRules { rules, owners, rate_limiter, metrics } = rules;
+        let ConfiguredRules { rules, authenticator, rate_limiter, metrics } = rules;
         Self {
             services: services.into(),
             servers,
@@ -250,7 +250,7 @@ impl AppState {
             aggregate,
             lists: Arc::default(),
             rules,
-            owners: owners.into(),
+            authenticator: authenticator.into(),
             rate_limiter: rate_limiter.into(),
             identify,
             metrics: metrics.into(),

@@ -70,7 +70,7 @@ pub(crate) enum IndexState {
 }
 
 impl SessionIndex {
-    /// Returns the last index if it has what is needed.
+    /// Returns the last index. With `measured`, only one with measurements counts.
     pub(crate) fn get(&self, measured: bool) -> IndexState {
         let mut built = self.lock();
         let Some(built) = built.as_mut().filter(|it| it.measured || !measured) else {

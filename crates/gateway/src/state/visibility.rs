@@ -41,11 +41,11 @@ impl Visibility {
     /// Whether a client sees a server. The local owner, who runs the gateway, sees all.
     pub(crate) fn show(&self, server: &str, owner: &Owner, claims: &Claims) -> bool {
         let admits = |whom: &ClaimFilter| whom.allows(|name, value| claims.has(name, value));
-        *owner == Owner::local() || self.of(server).is_none_or(admits)
+        *owner == Owner::local() || self.filter(server).is_none_or(admits)
     }
 
     /// Returns the restriction of a server, if it has one.
-    pub(crate) fn of(&self, server: &str) -> Option<&ClaimFilter> {
+    pub(crate) fn filter(&self, server: &str) -> Option<&ClaimFilter> {
         self.rules.get(server)
     }
 }

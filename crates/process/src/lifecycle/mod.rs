@@ -20,7 +20,7 @@ use tokio::{
 use crate::lock::lock;
 use crate::{
     EndReport, EndedBy, ExitStatus, Grace, ProcessInfo,
-    cleanup::{KillSet, SearchScope},
+    kill_set::{KillSet, SearchScope},
     procfs::{self, ProcessRef},
 };
 
@@ -64,7 +64,7 @@ pub(crate) struct ReapResult {
 pub(crate) struct Lifecycle {
     pub(crate) number: u64,
     pub(crate) mark: String,
-    /// Set once the child runs.
+    /// Leader of the child's process group, once the child runs.
     leader: OnceLock<ProcessRef>,
     state: Mutex<State>,
     /// Notified when the stage changes. There is one per child, so it is as small as possible.
@@ -78,7 +78,7 @@ pub(crate) struct Lifecycle {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
-    /// Set when the end of the child begins.
+    /// Time to end by itself, once the end of the child has begun.
     grace: Option<Grace>,
     exited: Option<ExitStatus>,
     ended: Option<EndReport>,

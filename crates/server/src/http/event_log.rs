@@ -74,7 +74,7 @@ impl EventLog {
         let client = self.client.get().ok_or(SessionOpenError::Unknown)?;
         let name = connection_hash(&self.owner, client.as_bytes());
         let session = self.sessions.registry().connection_session(name).await?;
-        let digest = Digest::of("stream", &[stream.as_bytes()]);
+        let digest = Digest::compute("stream", &[stream.as_bytes()]);
         let number = digest.as_bytes().first_chunk().copied().map_or(0, u64::from_be_bytes);
         Ok((Topic { owner: self.owner.clone(), session, stream: number }, ids(client)))
     }
@@ -96,7 +96,7 @@ impl EventLog {
 /// Event ids of a client, sealed with its `Mcp-Session-Id`. That id is a secret between the client and the processes
 /// that it calls.
 fn ids(client: &str) -> EventIds {
-    EventIds::new(Digest::of("events", &[client.as_bytes()]).as_bytes())
+    EventIds::new(Digest::compute("events", &[client.as_bytes()]).as_bytes())
 }
 
 #[async_trait]

@@ -230,7 +230,7 @@ where
         return Ok(error_response(&error.into()));
     }
     if request_session.kind() == RequestKind::Initialize
-        && let Some(id) = response.headers().get(mcp::SESSION_ID)
+        && let Some(id) = response.headers().get(mcp::MCP_SESSION_ID)
         && let Err(error) = record_connection(&request_session, id.as_bytes()).await
     {
         return Ok(error_response(&error));

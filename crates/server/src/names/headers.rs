@@ -6,13 +6,13 @@ use stayput_wire::{Era, header as mcp};
 /// Headers that matter for sessions, found in one pass, which is faster than one lookup each.
 pub(crate) struct RequestHeaders<'a> {
     pub(crate) headers: &'a HeaderMap,
-    /// Set if the body is JSON.
+    /// Whether the body is JSON.
     pub(crate) is_json: bool,
-    /// Set if `Mcp-Protocol-Version` is of the modern era.
+    /// Whether `Mcp-Protocol-Version` is of the modern era.
     pub(crate) is_modern: bool,
     /// `Mcp-Method`, which modern clients send.
     pub(crate) method: Option<&'a str>,
-    /// Set if there is a `Stayput-Session` header.
+    /// Whether there is a `Stayput-Session` header.
     pub(crate) has_session_header: bool,
     /// `Mcp-Session-Id`, whatever the era of the client.
     connection: Option<&'a HeaderValue>,
@@ -24,7 +24,7 @@ impl<'a> RequestHeaders<'a> {
         let (mut connection, mut has_session_header) = (None, None);
         for (name, value) in headers {
             let place = match name.as_str() {
-                mcp::SESSION_ID => &mut connection,
+                mcp::MCP_SESSION_ID => &mut connection,
                 mcp::PROTOCOL_VERSION => &mut version,
                 mcp::METHOD => &mut method,
                 mcp::STAYPUT_SESSION => &mut has_session_header,

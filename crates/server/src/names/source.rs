@@ -179,7 +179,7 @@ impl SessionRef {
 
 /// Hashes `Mcp-Session-Id` together with the owner, so that the id is useless to other owners.
 pub(crate) fn connection_hash(owner: &Owner, id: &[u8]) -> HandleHash {
-    let digest = Digest::of("connection", &[owner.as_str().as_bytes(), id]);
+    let digest = Digest::compute("connection", &[owner.as_str().as_bytes(), id]);
     HandleHash::from_bytes(*digest.as_bytes())
 }
 

@@ -102,9 +102,9 @@ impl fmt::Debug for CachedSession {
 pub(crate) struct SessionGuard {
     registry: Arc<SessionRegistry>,
     session: Arc<CachedSession>,
-    /// Set if the record was loaded from the store for this use.
+    /// Whether the record was loaded from the store for this use.
     pub(crate) just_loaded: bool,
-    /// Set if the session was created for this use.
+    /// Whether the session was created for this use.
     pub(crate) is_new: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct TransportSession {
 #[derive(Debug, Default)]
 struct Target {
     session: Option<SessionId>,
-    /// Set if this transport created the session and therefore ends it.
+    /// Whether this transport created the session and therefore ends it.
     owned: bool,
 }
 

@@ -251,7 +251,7 @@ mod tests {
         );
         let hint = body(r#"{"threadId":"c"}"#);
         assert_eq!(read(&sessions, &headers, &hint), ("codex:c".into(), RequestKind::Other, hint));
-        headers.insert(mcp::SESSION_ID, "7".parse().unwrap());
+        headers.insert(mcp::MCP_SESSION_ID, "7".parse().unwrap());
         assert!(read(&sessions, &headers, &body("{}")).0.starts_with("Connection"));
         let modern = body(r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#);
         assert_eq!(

@@ -38,7 +38,7 @@ pub(crate) struct RequestInfo {
     /// Connection of the request, even if the request names another session.
     pub(crate) connection: Option<SessionRef>,
     pub(crate) kind: RequestKind,
-    /// Set if an argument of the tool names the session, not only another source.
+    /// Whether an argument of the tool names the session, not only another source.
     pub(crate) named_by_argument: bool,
     /// `Mcp-Session-Id` of that connection. Set only if it is needed later.
     pub(crate) connection_id: Option<HeaderValue>,

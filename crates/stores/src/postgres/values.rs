@@ -15,7 +15,7 @@ const MAX_LEASE: Duration = Duration::from_secs(1_000 * 366 * 86_400);
 
 /// Hashes an owner for an index.
 pub(super) fn owner_digest(owner: &Owner) -> Digest {
-    Digest::of("owner", &[owner.as_str().as_bytes()])
+    Digest::compute("owner", &[owner.as_str().as_bytes()])
 }
 
 /// Converts a writer's lease to the text that the fence compares.

@@ -33,7 +33,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) struct SharedConnection {
     client: Client,
     open: Mutex<Option<OpenConnection>>,
-    /// Held by the caller that opens the next connection; the others wait for it.
+    /// Lock that is held by the caller that opens the next connection; the others wait for it.
     connecting: tokio::sync::Mutex<()>,
 }
 

@@ -75,7 +75,7 @@ impl Keys {
     }
 
     pub(super) fn owner(&self, owner: &Owner) -> String {
-        let digest = Digest::of("owner", &[owner.as_str().as_bytes()]);
+        let digest = Digest::compute("owner", &[owner.as_str().as_bytes()]);
         format!("{}:o:{}", self.prefix, digest.to_hex())
     }
 
@@ -99,7 +99,8 @@ impl Keys {
     /// Returns the keys of the last numbers of a session's topics, and of the events.
     pub(super) fn events(&self, owner: &Owner, session: SessionId) -> [String; 2] {
         let id = session.as_uuid();
-        let digest = Digest::of("events", &[owner.as_str().as_bytes(), id.as_bytes()]).to_hex();
+        let digest =
+            Digest::compute("events", &[owner.as_str().as_bytes(), id.as_bytes()]).to_hex();
         ["n", "e"].map(|part| self.tagged(&digest, part))
     }
 

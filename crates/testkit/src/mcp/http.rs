@@ -175,7 +175,7 @@ impl Front {
         if !checks::legacy_version_is_known(&self.engine.options, headers) {
             return Err(bad("Bad Request: this revision is not served here"));
         }
-        let id = checks::text(headers, header::SESSION_ID)
+        let id = checks::text(headers, header::MCP_SESSION_ID)
             .ok_or_else(|| bad("Bad Request: the session id is missing"))?;
         let unknown = || Refusal::new(Code(-32001), "Session not found").with_status(404);
         self.sessions.get(id).ok_or_else(unknown)

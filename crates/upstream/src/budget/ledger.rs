@@ -108,7 +108,7 @@ struct Count {
 }
 
 impl Count {
-    fn of(self, process: bool) -> usize {
+    fn get(self, process: bool) -> usize {
         if process { self.processes } else { self.links }
     }
 
@@ -295,11 +295,11 @@ impl<W> Ledger<W> {
     fn is_short(&self, payer: &PermitOwner, obstacle: Obstacle) -> bool {
         let (own, process) = (self.tally(payer), obstacle.is_of_processes());
         let (tally, wanted) = if obstacle.is_of_owner() {
-            (own, own.waiting.of(process))
+            (own, own.waiting.get(process))
         } else {
             (self.total, self.wanted(process))
         };
-        tally.leaving.of(process) + tally.asking.of(process) < wanted
+        tally.leaving.get(process) + tally.asking.get(process) < wanted
     }
 
     fn waiter(&mut self, Ticket { payer, cost, number }: &Ticket) -> Option<&mut Waiter<W>> {
@@ -320,9 +320,9 @@ impl<W> Ledger<W> {
         let caps = self.limits.per_owner;
         let served = |payer: &PermitOwner| {
             let own = self.tally(payer);
-            let waiting = own.waiting.of(process);
+            let waiting = own.waiting.get(process);
             let room = |cap: usize, process| {
-                (cap + own.leaving.of(process)).saturating_sub(own.taken.of(process))
+                (cap + own.leaving.get(process)).saturating_sub(own.taken.get(process))
             };
             match payer {
                 None => waiting,

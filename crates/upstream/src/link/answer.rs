@@ -18,7 +18,7 @@ pub struct Answer {
 impl Answer {
     /// Returns `message` with another id. `None` if it is not an answer.
     pub(crate) fn under(message: &Message<'_>, id: &str) -> Option<Self> {
-        match AnswerRanges::of(message)? {
+        match AnswerRanges::find(message)? {
             places @ AnswerRanges { id: Some(_), .. } => {
                 Some(Self::spliced(Cow::Borrowed(message.text().as_bytes()), places, Some(id)))
             }
@@ -110,7 +110,7 @@ pub(super) struct AnswerRanges {
 
 impl AnswerRanges {
     /// Returns `None` if `message` is not an answer.
-    pub(super) fn of(message: &Message<'_>) -> Option<Self> {
+    pub(super) fn find(message: &Message<'_>) -> Option<Self> {
         let (id, value, failed) = match message.kind() {
             MessageKind::Response { id, result } => (Some(*id), *result, false),
             MessageKind::Error { id, error } => (*id, *error, true),
@@ -156,7 +156,7 @@ mod tests {
         ] {
             for id in ["17", "3", r#""a\/1""#] {
                 let borrowed = under(text, id);
-                let places = AnswerRanges::of(&Message::parse(text.as_bytes()).unwrap()).unwrap();
+                let places = AnswerRanges::find(&Message::parse(text.as_bytes()).unwrap()).unwrap();
                 let owned = Answer::spliced(Cow::Owned(text.as_bytes().to_vec()), places, Some(id));
                 assert_eq!(owned.as_bytes(), &text.replace("17", id));
                 assert_eq!(owned.as_bytes(), borrowed.as_bytes());

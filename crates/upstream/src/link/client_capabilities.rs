@@ -16,7 +16,7 @@ pub struct ClientCapabilities {
 impl ClientCapabilities {
     /// Parses the `capabilities` of a client. Unreadable text declares nothing.
     #[must_use]
-    pub fn of(capabilities: &str) -> Self {
+    pub fn parse(capabilities: &str) -> Self {
         let Ok(raw) = Raw::parse(capabilities) else { return Self::default() };
         let has = |name| raw.find(&[name]).is_some_and(Raw::is_object);
         Self { roots: has("roots"), sampling: has("sampling"), elicitation: has("elicitation") }

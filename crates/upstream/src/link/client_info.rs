@@ -78,7 +78,7 @@ impl ClientInfo {
     /// Requests that the client can answer.
     #[must_use]
     pub fn capabilities(&self) -> super::ClientCapabilities {
-        super::ClientCapabilities::of(&self.capabilities)
+        super::ClientCapabilities::parse(&self.capabilities)
     }
 }
 

@@ -62,9 +62,9 @@ pub(crate) struct Core {
     releases_held: AtomicBool,
     pub(crate) listeners: Mutex<Listeners>,
     counts: OnceLock<Box<Counts>>,
-    /// Raised when the link has ended.
+    /// Flag that is raised when the link has ended.
     pub(crate) over: Flag,
-    /// Raised when the link has released everything: process, sockets and tasks.
+    /// Flag that is raised when the link has released everything: process, sockets and tasks.
     pub(crate) gone: Flag,
     /// Budget permit, held until the link has released everything.
     permit: Mutex<Option<LinkPermit>>,

@@ -24,7 +24,7 @@ pub(super) struct Driver(Mutex<State>);
 enum State {
     /// No reader, or one reader for all calls of the link.
     #[default]
-    Nobody,
+    Unread,
     /// The caller reads when it polls.
     Caller {
         core: Arc<Core>,
@@ -89,7 +89,7 @@ impl PendingCall {
                     self.call_caller();
                 }
             }
-            State::Now { .. } => *state = State::Nobody,
+            State::Now { .. } => *state = State::Unread,
             // It was stopped meanwhile. Unlock first: the drop of the future may lock this call again.
             _ => {
                 drop(state);
@@ -168,11 +168,11 @@ impl Wake for PendingCall {
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &*lock(&self.0) {
-            State::Nobody => "nobody",
+            State::Unread => "no reader",
             State::Caller { .. } => "the caller",
-            State::Now { .. } => "somebody, now",
+            State::Now { .. } => "a poll",
             State::Task(_) => "a task",
-            State::Stopped => "nobody any more",
+            State::Stopped => "stopped",
         })
     }
 }

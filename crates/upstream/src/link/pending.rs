@@ -37,13 +37,13 @@ struct PendingServerRequest {
 #[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
 pub(crate) struct Pending {
     calls: CallTable,
-    /// Boxed, because most links have none.
+    /// Unanswered requests of the server. Boxed, because most links have none.
     asked: Option<Box<PendingServerRequests>>,
     /// Number of requests of the server so far.
     questions: u64,
-    /// Boxed, because most links have none.
+    /// Calls that were given up. Boxed, because most links have none.
     left: Option<Box<AbandonedCalls>>,
-    /// Set once, when the link has ended. From then on no call is added.
+    /// Loss that ended the link. From then on no call is added.
     closed: Option<Arc<Loss>>,
     /// Time of the next check for expired calls. It stays while calls come and go: with a timeout of an hour
     /// it is set once an hour, not once per call.

@@ -29,7 +29,7 @@ pub(crate) struct PendingCall {
     /// Time between `began` and the last progress, in nanoseconds.
     progressed: AtomicU64,
     pub(super) driver: Driver,
-    /// Set when the stream carries more than the answer. Then a task reads, so that messages do not wait for
+    /// Whether the stream carries more than the answer. Then a task reads, so that messages do not wait for
     /// the caller.
     streams: AtomicBool,
     /// Whether the call is a handshake, which is never cancelled on the wire.

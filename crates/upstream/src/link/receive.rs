@@ -83,7 +83,7 @@ impl Core {
                     return;
                 }
                 // Answers without an id are small; all others reuse the received bytes.
-                let places = AnswerRanges::of(&message).filter(|places| places.id.is_some());
+                let places = AnswerRanges::find(&message).filter(|places| places.id.is_some());
                 let answer = match places {
                     Some(places) => Some(Answer::spliced(
                         bytes,

@@ -62,7 +62,7 @@ const CONTEXT: &str = "upstream session";
 
 impl Attachment {
     /// Builds the attachment of `link`.
-    pub(crate) fn of(
+    pub(crate) fn from_link(
         link: &Link,
         (generation, protocol): (Generation, ServerProtocol),
         identity: Identity,

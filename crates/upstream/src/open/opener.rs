@@ -254,7 +254,7 @@ impl Opener {
         server: &Server,
         scope: &Scope,
     ) -> Result<Identity, LinkOpenError> {
-        let mut expansion = Expansion::of(scope);
+        let mut expansion = Expansion::new(scope);
         if server.uses_owner_dir() {
             let (folders, of, scope) = (self.folders.clone(), server.clone(), scope.clone());
             let create = move || folders.owner_dir(&scope, of.name());
@@ -433,9 +433,10 @@ impl Opener {
         }
         let (now, key) = (Instant::now(), (server.shared_name(), server.identity(expansion)));
         let mut pools = lock(&self.pools);
-        // By then all its connections have timed out and are closed.
+        // By then the idle connections have timed out. While a link uses a client, further links get it from the route of
+        // that link, and do not come here.
         let idle = ClientSettings::default().idle;
-        pools.retain(|_, it| !it.client.is_unused() || now.duration_since(it.since) < idle);
+        pools.retain(|_, it| now.duration_since(it.since) < idle);
         let pooled = pools
             .entry(key)
             .or_insert_with(|| ClientPool { client: alike.with_own_pool(), since: now });

@@ -89,7 +89,7 @@ struct Inner {
     table: Table,
     spares: Spares,
     probed: ProbedLinks,
-    /// Set once the task that measures the memory of children runs.
+    /// Whether the task that measures the memory of children runs.
     measured: AtomicBool,
     closed: Arc<Flag>,
 }

@@ -43,7 +43,7 @@ impl Links {
             None => self.isolation(server, link_owner, options).await?,
         };
         // Stay on this pool entry: once it has ended, the session or the configuration it was made for has ended too.
-        let pin = self.pin_entry(&LinkKey::of(server, isolation, link_owner), server).await;
+        let pin = self.pin_entry(&LinkKey::for_owner(server, isolation, link_owner), server).await;
         let entry: &Arc<PoolEntry> = &pin;
         let mut waited = None;
         let (link, generation, loss) = loop {
@@ -145,7 +145,7 @@ impl Links {
             && kept.protocol.era() == Era::Legacy
         {
             let isolation = server.isolation(Era::Legacy);
-            let scope = Scope::of(isolation, link_owner);
+            let scope = Scope::new(isolation, link_owner);
             let expansion = self.0.opener.folders.expansion(server, &scope).await;
             let expansion = expansion.map_err(|error| Arc::new(error.into()))?;
             if server.identity(&expansion) == kept.identity {
@@ -233,7 +233,7 @@ impl OpenAttempt {
             Some(kept) => (opener.resume(plan, self.permit().await?, kept).await?, kept.protocol),
             None => self.begin(plan, &expansion, spare).await?,
         };
-        let attachment = Attachment::of(&link, (beginning.generation, protocol), identity);
+        let attachment = Attachment::from_link(&link, (beginning.generation, protocol), identity);
         if let Some(sink) = &self.options.sink {
             sink.save(&attachment).await.map_err(LinkOpenError::from)?;
         }
@@ -353,7 +353,7 @@ impl OpenAttempt {
         let (folders, server) = (self.links.0.opener.folders.clone(), self.server.clone());
         let (links, scope) = (self.links.clone(), scope.clone());
         let completion = self.completion.clone();
-        // If the attempt is aborted, whoever waits for its end also waits for the adoption.
+        // If the attempt is aborted, callers that wait for its end also wait for the adoption.
         let adopting = tokio::task::spawn_blocking(move || {
             if !folders.can_adopt(&scope, server.name()) {
                 return None;
@@ -403,7 +403,7 @@ fn chosen(server: &Server) -> Option<Isolation> {
 
 /// Scope whose credentials a probe of the server uses.
 pub(super) fn probe_scope(server: &Server, link_owner: &LinkOwner) -> Scope {
-    Scope::of(chosen(server).unwrap_or(Isolation::PerSession), link_owner)
+    Scope::new(chosen(server).unwrap_or(Isolation::PerSession), link_owner)
 }
 
 pub(super) fn ended(server: &Server) -> LinkOpenError {

@@ -63,7 +63,7 @@ struct State {
     last: Option<Box<Attachment>>,
     opened: Instant,
     failure_backoff: Option<Box<FailureBackoff>>,
-    /// Raised when the link of the previous configuration is gone.
+    /// Flag that is raised when the link of the previous configuration is gone.
     after: Option<Arc<Flag>>,
     ended: bool,
 }
@@ -72,7 +72,7 @@ enum Phase {
     Empty,
     Opening {
         task: Option<AbortHandle>,
-        /// Raised when the attempt has released everything.
+        /// Flag that is raised when the attempt has released everything.
         gone: Arc<Flag>,
     },
     Live {
@@ -279,7 +279,7 @@ impl PoolEntry {
         attachment: &Attachment,
         loss: Option<Arc<Loss>>,
     ) {
-        let resume_info = ResumeInfo::of(attachment, &self.server);
+        let resume_info = ResumeInfo::from_attachment(attachment, &self.server);
         let idle = {
             let mut state = lock(&self.state);
             if state.ended || state.attempt != attempt {

@@ -13,7 +13,7 @@ pub(super) struct ResumeInfo {
 }
 
 impl ResumeInfo {
-    pub(super) fn of(attachment: &Attachment, server: &Server) -> Self {
+    pub(super) fn from_attachment(attachment: &Attachment, server: &Server) -> Self {
         let &Attachment { generation, protocol, identity, .. } = attachment;
         let own = identity != server.configuration();
         Self { generation, protocol, identity: own.then(|| Box::new(identity)) }
@@ -23,6 +23,6 @@ impl ResumeInfo {
     pub(super) fn attachment(&self, link: &Link, server: &Server) -> Attachment {
         let identity = self.identity.as_deref().copied();
         let identity = identity.unwrap_or_else(|| server.configuration());
-        Attachment::of(link, (self.generation, self.protocol), identity)
+        Attachment::from_link(link, (self.generation, self.protocol), identity)
     }
 }

@@ -10,25 +10,25 @@ use crate::PooledLink;
 pub struct SharedStateId(String);
 
 impl SharedStateId {
-    /// State behind this link now. `None` if the link belongs to one session, or has no state. `incarnation`
+    /// State behind this link now. `None` if the link belongs to one session, or has no state. `instance_id`
     /// identifies the process or hub.
     #[must_use]
-    pub fn now(incarnation: &str, link: &PooledLink) -> Option<Self> {
-        Self::at(incarnation, link, link.generation())
+    pub fn now(instance_id: &str, link: &PooledLink) -> Option<Self> {
+        Self::at(instance_id, link, link.generation())
     }
 
     /// State behind this link after the current one is lost.
     #[must_use]
-    pub fn next(incarnation: &str, link: &PooledLink) -> Option<Self> {
-        Self::at(incarnation, link, link.generation().next())
+    pub fn next(instance_id: &str, link: &PooledLink) -> Option<Self> {
+        Self::at(instance_id, link, link.generation().next())
     }
 
-    fn at(incarnation: &str, link: &PooledLink, generation: Generation) -> Option<Self> {
+    fn at(instance_id: &str, link: &PooledLink, generation: Generation) -> Option<Self> {
         let shared = link.is_shared() && link.keeps_state();
         let entry = link.entry_id();
         shared.then(|| {
             Self(format!(
-                r#"{{"shared":"{incarnation}","entry":{entry},"generation":{generation}}}"#
+                r#"{{"shared":"{instance_id}","entry":{entry},"generation":{generation}}}"#
             ))
         })
     }

@@ -58,7 +58,7 @@ struct SpareSet {
 struct StartingSpare {
     /// Budget permit, until the process takes it.
     permit: Mutex<Option<LinkPermit>>,
-    /// Set if a link needs the permit.
+    /// Whether a link needs the permit.
     unwanted: AtomicBool,
 }
 
@@ -370,7 +370,7 @@ impl SpareStart {
         let server = lock(&inner.spares.stocks).get(&self.key).map(|stock| stock.server.clone());
         let server = server.ok_or_else(closed)?;
         let dir = spare_dir(&inner, &server).await?;
-        let mut expansion = Expansion::of(&Scope::Shared);
+        let mut expansion = Expansion::new(&Scope::Shared);
         if let Some(dir) = &dir {
             expansion = expansion.with_session_dir(dir.path().to_owned());
         }

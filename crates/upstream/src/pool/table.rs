@@ -202,7 +202,7 @@ impl Table {
     pub(super) fn of_place(&self, server: &Server, link_owner: &LinkOwner) -> Vec<Arc<PoolEntry>> {
         let table = lock(&self.0);
         let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
-        let keys = all.map(|isolation| LinkKey::of(server, isolation, link_owner));
+        let keys = all.map(|isolation| LinkKey::for_owner(server, isolation, link_owner));
         keys.iter().filter_map(|key| Some(table.entries.get(key)?.0.clone())).collect()
     }
 

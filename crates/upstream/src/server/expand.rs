@@ -157,7 +157,7 @@ pub struct Expansion {
 impl Expansion {
     /// Hashes of `scope`, without directories.
     #[must_use]
-    pub fn of(scope: &Scope) -> Self {
+    pub fn new(scope: &Scope) -> Self {
         let session_hash = match scope {
             Scope::Session { session, branch, .. } => Some(session_hash(*session, *branch)),
             Scope::Owner(_) | Scope::Shared => None,
@@ -217,7 +217,7 @@ pub(crate) fn owner_hash(owner: &Owner) -> String {
 }
 
 fn hash(label: &str, parts: &[&[u8]]) -> String {
-    let mut digits = Digest::of(label, parts).to_hex();
+    let mut digits = Digest::compute(label, parts).to_hex();
     digits.truncate(HASH_DIGITS);
     digits
 }
@@ -289,13 +289,13 @@ mod tests {
         let session = SessionId::generate(Timestamp::from_millis(1));
         let ann = Owner::verified("https://id.example.com", "ann").unwrap();
         let scope = |branch| Scope::Session { owner: ann.clone(), session, branch };
-        let (one, two) = (Expansion::of(&scope(0)), Expansion::of(&scope(1)));
+        let (one, two) = (Expansion::new(&scope(0)), Expansion::new(&scope(1)));
         assert_ne!(one.value(Variable::SessionHash), two.value(Variable::SessionHash));
         assert_eq!(one.value(Variable::OwnerHash), two.value(Variable::OwnerHash));
         let hash = one.value(Variable::SessionHash).unwrap().to_str().unwrap();
         assert!(hash.len() == 32 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()));
         assert_ne!(one.value(Variable::OwnerHash), one.value(Variable::SessionHash));
-        assert_eq!(Expansion::of(&Scope::Owner(ann)).value(Variable::SessionHash), None);
-        assert_eq!(Expansion::of(&Scope::Shared), Expansion::default());
+        assert_eq!(Expansion::new(&Scope::Owner(ann)).value(Variable::SessionHash), None);
+        assert_eq!(Expansion::new(&Scope::Shared), Expansion::default());
     }
 }

@@ -111,10 +111,10 @@ impl Http {
         for (at, (name, value)) in self.headers.iter().enumerate() {
             let invalid = |_| ServerProblem::HeaderName { number: at + 1 };
             let name = HeaderName::try_from(name.as_str()).map_err(invalid)?;
-            match HeaderSource::of(&name) {
-                HeaderSource::Free => {}
+            match HeaderSource::classify(&name) {
+                HeaderSource::Configuration => {}
                 HeaderSource::Ignored => continue,
-                HeaderSource::Taken => {
+                HeaderSource::Transport => {
                     return Err(ServerProblem::HeaderTaken { name: name.to_string() });
                 }
             }
@@ -164,16 +164,16 @@ fn template(what: &str, text: &str) -> Result<Template, ServerProblem> {
 /// Origin of a header's value.
 #[derive(PartialEq, Eq)]
 enum HeaderSource {
-    /// The configuration sets it.
-    Free,
-    /// The transport sets it. A configured value is ignored, because many files contain one.
+    /// Configuration.
+    Configuration,
+    /// Transport. A configured value is ignored, because many files contain one.
     Ignored,
-    /// The transport sets it. Another value would break the protocol.
-    Taken,
+    /// Transport. A configured value is refused, because it would break the protocol.
+    Transport,
 }
 
 impl HeaderSource {
-    fn of(name: &HeaderName) -> Self {
+    fn classify(name: &HeaderName) -> Self {
         let ignored = [header::ACCEPT, header::CONTENT_TYPE];
         let taken = [
             header::CONNECTION,
@@ -183,17 +183,22 @@ impl HeaderSource {
             header::TE,
             header::TRAILER,
         ];
-        let protocol =
-            [mcp::SESSION_ID, mcp::PROTOCOL_VERSION, mcp::LAST_EVENT_ID, mcp::METHOD, mcp::NAME];
+        let protocol = [
+            mcp::MCP_SESSION_ID,
+            mcp::PROTOCOL_VERSION,
+            mcp::LAST_EVENT_ID,
+            mcp::METHOD,
+            mcp::NAME,
+        ];
         if ignored.contains(name) {
             Self::Ignored
         } else if taken.contains(name)
             || protocol.contains(&name.as_str())
             || name.as_str().starts_with(mcp::PARAM_PREFIX)
         {
-            Self::Taken
+            Self::Transport
         } else {
-            Self::Free
+            Self::Configuration
         }
     }
 }
@@ -321,13 +326,13 @@ impl Endpoint {
         let mut headers = self.headers.clone();
         let Some(provider) = &self.provider else { return Ok(headers) };
         for (name, mut value) in provider.headers(ask).await? {
-            match HeaderSource::of(&name) {
-                HeaderSource::Free => {
+            match HeaderSource::classify(&name) {
+                HeaderSource::Configuration => {
                     value.set_sensitive(true);
                     headers.insert(name, value);
                 }
                 HeaderSource::Ignored => {}
-                HeaderSource::Taken => return Err(ProviderError::taken(&name)),
+                HeaderSource::Transport => return Err(ProviderError::taken(&name)),
             }
         }
         Ok(headers)

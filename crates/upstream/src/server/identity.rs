@@ -23,13 +23,13 @@ impl Identity {
     /// Identity of the same server for clients with these capabilities.
     pub(crate) fn declaring(&self, capabilities: &str) -> Self {
         let pieces = [self.as_bytes().as_slice(), capabilities.as_bytes()];
-        Self(Digest::of("stayput.profile.declaring", &pieces))
+        Self(Digest::compute("stayput.profile.declaring", &pieces))
     }
 
     /// Identity of the same server with the lists of one owner.
     pub(crate) fn seen_by(&self, owner: &Owner) -> Self {
         let pieces = [self.as_bytes().as_slice(), owner.as_str().as_bytes()];
-        Self(Digest::of("stayput.profile.owner", &pieces))
+        Self(Digest::compute("stayput.profile.owner", &pieces))
     }
 
     /// All 32 bytes, for a store.
@@ -88,6 +88,6 @@ impl HashInput {
 
     pub(super) fn identity(&self, label: &str) -> Identity {
         let pieces: Vec<&[u8]> = self.0.iter().map(Vec::as_slice).collect();
-        Identity(Digest::of(label, &pieces))
+        Identity(Digest::compute(label, &pieces))
     }
 }

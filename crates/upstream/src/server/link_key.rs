@@ -56,7 +56,7 @@ pub enum Scope {
 impl Scope {
     /// Scope of the link of `place` under `isolation`.
     #[must_use]
-    pub fn of(isolation: Isolation, link_owner: &LinkOwner) -> Self {
+    pub fn new(isolation: Isolation, link_owner: &LinkOwner) -> Self {
         let owner = link_owner.owner.clone();
         match isolation {
             Isolation::PerSession => {
@@ -187,8 +187,8 @@ fn hash<H: Hasher>(key: &(impl LinkKeyParts + ?Sized), state: &mut H) {
 impl LinkKey {
     /// Key of the link of `place` to `server` under `isolation`.
     #[must_use]
-    pub fn of(server: &Server, isolation: Isolation, link_owner: &LinkOwner) -> Self {
-        Self::new(server, Scope::of(isolation, link_owner))
+    pub fn for_owner(server: &Server, isolation: Isolation, link_owner: &LinkOwner) -> Self {
+        Self::new(server, Scope::new(isolation, link_owner))
     }
 
     /// Key of the link of `scope` to `server`.
@@ -234,7 +234,7 @@ mod tests {
         let link_owner = LinkOwner::new(ann.clone(), session).branch(3);
         let hasher = RandomState::new();
         for isolation in [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared] {
-            let key = LinkKey::of(&server, isolation, &link_owner);
+            let key = LinkKey::for_owner(&server, isolation, &link_owner);
             let key: &dyn LinkKeyParts = &key;
             let scopes = |owner, branch| match isolation {
                 Isolation::PerSession => ScopeRef::Session { owner, session, branch },

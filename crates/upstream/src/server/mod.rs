@@ -429,7 +429,7 @@ impl Server {
         self.provider().is_some() || self.0.variables.iter().any(|known| !known.is_of_session())
     }
 
-    /// Whether its processes get the same environment as those of `other`, of what is not part of its identity: see
+    /// Whether its processes get the same variables as those of `other`, among those that are not part of its identity: see
     /// [`Stdio::ambient`].
     pub(crate) fn has_ambient_of(&self, other: &Self) -> bool {
         match (&*self.0.recipe, &*other.0.recipe) {

@@ -128,7 +128,7 @@ impl SessionDirs {
         server: &Server,
         scope: &Scope,
     ) -> Result<Expansion, SessionDirError> {
-        let expansion = Expansion::of(scope);
+        let expansion = Expansion::new(scope);
         if !server.uses_session_dir() && !server.uses_owner_dir() {
             return Ok(expansion);
         }
@@ -301,7 +301,7 @@ fn no_scope(server: &str) -> SessionDirError {
 fn folder_name(server: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let readable: String = server.chars().take(24).map(plain).collect();
-    let hash = Digest::of("folder", &[server.as_bytes()]).to_hex();
+    let hash = Digest::compute("folder", &[server.as_bytes()]).to_hex();
     format!("{readable}-{}", &hash[..16])
 }
 

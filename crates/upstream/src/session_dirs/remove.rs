@@ -12,7 +12,7 @@ use std::{
 pub struct UnremovedPaths(Vec<(PathBuf, io::Error)>);
 
 impl UnremovedPaths {
-    pub(super) fn of(path: PathBuf, problem: io::Error) -> Self {
+    pub(super) fn new(path: PathBuf, problem: io::Error) -> Self {
         Self(vec![(path, problem)])
     }
 
@@ -70,7 +70,7 @@ pub(super) async fn in_background(folders: Vec<PathBuf>) -> UnremovedPaths {
         let kept = folders.into_iter().filter_map(|path| remove(&path).err().map(|e| (path, e)));
         UnremovedPaths(kept.collect())
     };
-    let stopped = |error| UnremovedPaths::of(first, io::Error::other(error));
+    let stopped = |error| UnremovedPaths::new(first, io::Error::other(error));
     tokio::task::spawn_blocking(all).await.unwrap_or_else(stopped)
 }
 

@@ -11,9 +11,9 @@ pub(super) struct Params<'a> {
     pub(super) name: Option<Raw<'a>>,
     pub(super) arguments: Option<Raw<'a>>,
     pub(super) meta: Option<Raw<'a>>,
-    /// Set if `arguments` is duplicated.
+    /// Whether `arguments` is duplicated.
     pub(super) duplicate_arguments: bool,
-    /// Set if `name` is duplicated, or there in another letter case.
+    /// Whether `name` is duplicated, or there in another letter case.
     pub(super) ambiguous_name: bool,
 }
 

@@ -32,7 +32,7 @@ impl Changes {
             let whom = Some(&it.claims).filter(|whom| !whom.is_unrestricted());
             if before.tools.get(name) != Some(&it.tools)
                 || handles != Some(&it.handles)
-                || before.visibility.of(name) != whom
+                || before.visibility.filter(name) != whom
             {
                 changes.shown.push(name.to_owned());
             }
@@ -65,7 +65,7 @@ impl Changes {
     pub(super) fn removed_names(&self, before: &AppState) -> BTreeSet<String> {
         let mut names = BTreeSet::clone(&before.removed);
         let removed = self.removed.iter().map(|old| old.name().to_owned());
-        names.extend(removed.filter(|name| before.visibility.of(name).is_none()));
+        names.extend(removed.filter(|name| before.visibility.filter(name).is_none()));
         names.retain(|name| !self.added.contains(name));
         names
     }

@@ -23,7 +23,7 @@ struct FileStamp {
 }
 
 impl FileStamp {
-    fn of(file: &Path) -> Option<Self> {
+    fn read(file: &Path) -> Option<Self> {
         // Follows symbolic links: some deployments replace a file by moving a link.
         let of = fs::metadata(file).ok()?;
         Some(Self {
@@ -50,7 +50,7 @@ pub(super) struct FileSnapshot {
 pub(super) fn look(files: &[PathBuf]) -> Vec<FileSnapshot> {
     // The stamp is read first, so that a write in between shows as a change.
     let look = |file: &PathBuf| {
-        let stamp = FileStamp::of(file);
+        let stamp = FileStamp::read(file);
         let content = content_digest(&fs::read(file).unwrap_or_default());
         FileSnapshot { file: file.clone(), stamp, content }
     };
@@ -115,7 +115,7 @@ impl Watch {
     /// Reads the stamps on a blocking thread, because a file system can be slow.
     async fn stamps_now(&self) -> Vec<Option<FileStamp>> {
         let files = self.files.clone();
-        let look = move || files.iter().map(|file| FileStamp::of(file)).collect();
+        let look = move || files.iter().map(|file| FileStamp::read(file)).collect();
         tokio::task::spawn_blocking(look).await.unwrap_or_default()
     }
 }

@@ -113,7 +113,7 @@ impl ConfigReader {
     /// Reads the configuration for the first time.
     ///
     /// # Errors
-    /// [`StartError`] says what is wrong with it.
+    /// [`StartError`] names the mistake.
     pub(crate) fn begin(source: Source) -> Result<(Config, Self), StartError> {
         let begun = file_watch::look(std::slice::from_ref(&source.file));
         let (config, files) = source.load();
@@ -122,7 +122,7 @@ impl ConfigReader {
             listen: config.listen,
             store: config.store.clone(),
             lease: config.lease,
-            told: config.watch.clone(),
+            told: config.observe.clone(),
             seal: config.seal.clone(),
             cluster: config.cluster.clone(),
             data: config.data.clone(),
@@ -186,10 +186,11 @@ impl ConfigReader {
         }
         let mut warnings = config.all_warnings();
         let (open_to_all, data) = (self.source.open_to_all, config.data.clone());
-        let mut plan = Plan { open_to_all, ..Plan::of(config)? };
+        let mut plan = Plan { open_to_all, ..Plan::new(config)? };
         warnings.extend(self.fixed.restore_fixed((&mut plan, data), before));
-        let owners = app::owners(std::mem::take(&mut plan.auth), Some(&before.owners))?;
-        app::exposed(&plan, &owners)?;
+        let authenticator =
+            app::authenticator(std::mem::take(&mut plan.auth), Some(&before.authenticator))?;
+        app::exposed(&plan, &authenticator)?;
         let changes = Changes::between(before, &mut plan.servers);
         let metrics = before.metrics.with(plan.servers.iter().map(|it| it.server.name()));
         before.links.set_limits(plan.limits);
@@ -198,7 +199,7 @@ impl ConfigReader {
         let app = Arc::new(AppState {
             metrics: metrics.into(),
             rules: plan.rules,
-            owners: owners.into(),
+            authenticator: authenticator.into(),
             rate_limiter: RateLimiter::new(plan.rate_limiter).into(),
             removed: changes.removed_names(before).into(),
             current: before.current.clone(),
@@ -252,8 +253,8 @@ impl FixedSettings {
         }
         for (what, as_before) in [
             ("lease", plan.lease == self.lease),
-            ("audit", plan.watch.audit == self.told.audit),
-            ("otlp", plan.watch.spans == self.told.spans),
+            ("audit", plan.observe.audit == self.told.audit),
+            ("otlp", plan.observe.spans == self.told.spans),
             ("seal", are_same(&plan.seal, &self.seal)),
             ("cluster", plan.cluster == self.cluster),
             ("data", configured == self.data),

@@ -62,10 +62,10 @@ impl<'a> Connection<'a> {
             }),
             error => error,
         })?;
-        let id = response.headers.get(mcp::SESSION_ID).cloned();
+        let id = response.headers.get(mcp::MCP_SESSION_ID).cloned();
         answer(&response, 0)?;
         let strange = || RemoteError::Strange("it gave the connection no name".to_owned());
-        let name = HeaderName::from_static(mcp::SESSION_ID);
+        let name = HeaderName::from_static(mcp::MCP_SESSION_ID);
         connection.headers.push((name, id.ok_or_else(strange)?));
         let done = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         connection.send(Method::POST, done.to_string()).await?.good()?;

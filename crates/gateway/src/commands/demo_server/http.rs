@@ -128,7 +128,7 @@ impl HttpServer {
             let what = "this server keeps a session for each client; begin with `initialize`";
             return Ok(refused(StatusCode::BAD_REQUEST, Code::INVALID_REQUEST, what));
         }
-        let Some(id) = text(headers, header::SESSION_ID) else { return self.begin(body) };
+        let Some(id) = text(headers, header::MCP_SESSION_ID) else { return self.begin(body) };
         let mut sessions = self.sessions();
         if !sessions.knows(id) {
             return Ok(unknown());
@@ -149,7 +149,7 @@ impl HttpServer {
                 let id = self.sessions().begin(peer)?;
                 let mut reply = answered(answer);
                 let id = HeaderValue::try_from(id).map_err(io::Error::other)?;
-                reply.headers_mut().insert(header::SESSION_ID, id);
+                reply.headers_mut().insert(header::MCP_SESSION_ID, id);
                 Ok(reply)
             }
             // A message that cannot be parsed and an invalid `initialize` already have an error answer.
@@ -162,7 +162,7 @@ impl HttpServer {
     }
 
     fn delete(&self, headers: &HeaderMap) -> io::Result<Reply> {
-        match text(headers, header::SESSION_ID) {
+        match text(headers, header::MCP_SESSION_ID) {
             None => Ok(status(StatusCode::BAD_REQUEST)),
             Some(id) if self.sessions().end(id)? => Ok(status(StatusCode::NO_CONTENT)),
             Some(_) => Ok(unknown()),

@@ -46,7 +46,7 @@ impl InFlightRequests {
         let Ok(message) = Message::parse(line) else { return };
         match message.kind() {
             MessageKind::Request { id, method, .. } => {
-                let era = era::of(&http::HeaderMap::new(), &message);
+                let era = era::detect(&http::HeaderMap::new(), &message);
                 if &**method == "initialize" {
                     self.initialize_result =
                         Some(InitializeExchange { id: id.as_str().into(), line: line.to_vec() });

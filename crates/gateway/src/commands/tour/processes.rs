@@ -13,7 +13,7 @@ pub(super) struct Process {
 impl Process {
     /// Whether it still runs. A zombie does not.
     pub(super) fn lives(&self) -> bool {
-        Stat::of(self.pid).is_some_and(|stat| stat.started == self.started && stat.runs)
+        Stat::read(self.pid).is_some_and(|stat| stat.started == self.started && stat.runs)
     }
 
     /// Whether its command line contains this argument.
@@ -31,7 +31,7 @@ pub(super) fn is_possible() -> bool {
 pub(super) fn below(root: u32) -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let all: Vec<_> = pids.filter_map(|pid| Some((pid, Stat::of(pid)?))).collect();
+    let all: Vec<_> = pids.filter_map(|pid| Some((pid, Stat::read(pid)?))).collect();
     let mut parents = vec![root];
     let mut found = Vec::new();
     while let Some(parent) = parents.pop() {
@@ -53,7 +53,7 @@ struct Stat {
 }
 
 impl Stat {
-    fn of(pid: u32) -> Option<Self> {
+    fn read(pid: u32) -> Option<Self> {
         let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The process name comes first and may contain any character. It ends at the last parenthesis.
         let (_, fields) = line.rsplit_once(") ")?;

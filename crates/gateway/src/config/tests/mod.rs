@@ -45,7 +45,7 @@ fn options(stayput: &str) -> Options {
 fn expansion() -> Expansion {
     let session = SessionId::generate(Timestamp::from_millis(0));
     let scope = Scope::Session { owner: Owner::local(), session, branch: 0 };
-    Expansion::of(&scope).with_session_dir("/s".into())
+    Expansion::new(&scope).with_session_dir("/s".into())
 }
 
 fn launch(entry: &str) -> Launch {

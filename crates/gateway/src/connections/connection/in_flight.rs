@@ -11,7 +11,7 @@ pub(super) struct InFlightCall {
     number: u64,
     /// Id of the client, as it was written.
     id: Arc<str>,
-    /// Set after the call was sent.
+    /// Handle to cancel the call, once it was sent.
     pub(super) call: Option<Canceller>,
     /// The client cancelled the call before it was sent.
     cancelled: bool,

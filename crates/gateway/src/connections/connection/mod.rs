@@ -85,7 +85,7 @@ struct Activity {
     last_link: Option<(u64, Generation)>,
     /// Stream that the client listens on.
     listen_stream: Option<ListenStream>,
-    /// Boxed, because few clients need any of it.
+    /// Rarely used state. Boxed, because few clients need any of it.
     rare: Option<Box<RareState>>,
 }
 

@@ -89,7 +89,7 @@ pub(crate) enum Answer {
         origin: Origin,
         text: Option<String>,
         given: Option<String>,
-        ephemeral: bool,
+        ephemeral: Option<EphemeralSession>,
     },
     Refused(Value),
 }
@@ -142,10 +142,10 @@ impl Fixture {
 
     pub(crate) async fn with(configured: Identify, handles: Handles) -> Self {
         let tools = json!([{ "name": "count", "inputSchema": { "type": "object" } }]);
-        Self::of(configured, handles, &tools).await
+        Self::with_tools(configured, handles, &tools).await
     }
 
-    pub(crate) async fn of(configured: Identify, handles: Handles, tools: &Value) -> Self {
+    pub(crate) async fn with_tools(configured: Identify, handles: Handles, tools: &Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
         let settings = Settings { lease: Duration::MAX, ..Settings::default() };
@@ -189,12 +189,12 @@ impl Fixture {
             recent: RecentActivity::default(),
             session_index: SessionIndex::default(),
             logins: Logins::default(),
-            watch: None,
+            observers: None,
             closing: tokio::sync::watch::channel(false).1,
         };
         let rules = ConfiguredRules {
             rules: RequestRules::default(),
-            owners: Authenticator::default(),
+            authenticator: Authenticator::default(),
             rate_limiter: RateLimiter::new(None),
             metrics: Metrics::new(["test"].into_iter()),
         };
@@ -209,10 +209,11 @@ impl Fixture {
         let text = request.to_text();
         let message = Message::parse(text.as_bytes()).unwrap();
         match identify_session(&self.context(request, &message)).await {
-            SessionChoice::Session { session, origin, text, given, ephemeral, .. } => {
-                let given = given.map(|handle| handle.expose().to_owned());
-                let text = text.map(|rest| rest.text().to_owned());
-                Answer::Session { id: session.id(), origin, text, given, ephemeral }
+            SessionChoice::Session(chosen, edit) => {
+                let given = chosen.new_handle.map(|handle| handle.expose().to_owned());
+                let text = edit.map(|rest| rest.text().to_owned());
+                let (id, origin) = (chosen.session.id(), chosen.origin);
+                Answer::Session { id, origin, text, given, ephemeral: chosen._ephemeral }
             }
             SessionChoice::Answer(text) => {
                 Answer::Refused(serde_json::from_slice(&text.text).unwrap())

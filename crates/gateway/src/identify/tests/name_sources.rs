@@ -58,7 +58,7 @@ async fn foreign_handle_causes_the_same_queries_as_an_unknown_one() {
     let (id, handle) = world.handle(&ann()).await;
     let session = world.app.session(&ann(), id).await.unwrap();
     let name: Handle = handle.parse().unwrap();
-    world.app.sessions.connect(&session, &name, b"{}").await.unwrap();
+    world.app.sessions.put_connection(&session, &name, b"{}").await.unwrap();
     let never = Handle::generate();
     for source in &NAMES {
         let mut asked = Vec::new();
@@ -75,7 +75,7 @@ async fn foreign_handle_causes_the_same_queries_as_an_unknown_one() {
         world.store.asked();
         assert!(world.app.connection(&eve(), name).await.unwrap().is_none());
         asked.push(world.store.asked());
-        assert!(!world.app.disconnect(&eve(), name).await.unwrap());
+        assert!(!world.app.end_connection(&eve(), name).await.unwrap());
         asked.push(world.store.asked());
     }
     assert_eq!(asked[..2], asked[2..]);
@@ -247,7 +247,7 @@ async fn session_name_is_removed_from_the_request() {
         let message = Message::parse(text.as_bytes()).unwrap();
         let request = Request::call(&ann());
         match identify_session(&world.context(&request, &message)).await {
-            SessionChoice::Session { text: rest, .. } => rest.map(|rest| {
+            SessionChoice::Session(_, edit) => edit.map(|rest| {
                 let again = Message::parse(rest.text().as_bytes()).unwrap();
                 let known = rest.message(&message).unwrap();
                 assert_eq!(format!("{known:?}"), format!("{again:?}"));
@@ -298,7 +298,7 @@ async fn session_name_is_removed_from_the_request() {
 async fn tool_keeps_its_own_session_id_argument() {
     let own = json!({ "type": "object", "properties": { "session_id": { "type": "string" } } });
     let tools = json!([{ "name": "count", "inputSchema": own }]);
-    let world = Fixture::of(Identify::default(), Handles::Auto, &tools).await;
+    let world = Fixture::with_tools(Identify::default(), Handles::Auto, &tools).await;
     let mut request = Request::call(&ann());
     request.params["arguments"] =
         json!({ "session_id": "key:theirs", "stayput_session_id": "key:ours" });

@@ -48,7 +48,7 @@ async fn unused_offers_are_few_and_expire_soon() {
 async fn mint_runs_the_call_and_returns_a_handle() {
     let world = world(UnidentifiedPolicy::Mint).await;
     let answer = world.ask(&Request::call(&ann())).await;
-    let Answer::Session { id, given: Some(given), ephemeral: false, .. } = answer else {
+    let Answer::Session { id, given: Some(given), ephemeral: None, .. } = answer else {
         panic!("{answer:?}")
     };
     let mut again = Request::call(&ann());
@@ -91,12 +91,10 @@ async fn method_without_a_handle_runs_in_an_ephemeral_session() {
         for method in ["resources/read", "prompts/get", "completion/complete", "resources/list"] {
             let request = Request { method, ..reading() };
             let answer = world.ask(&request).await;
-            let Answer::Session { id, ephemeral: true, given: None, .. } = answer else {
+            let Answer::Session { id, ephemeral: Some(guard), given: None, .. } = answer else {
                 panic!("{answer:?}")
             };
-            let session = world.app.sessions.find_by_id(&ann(), id).await.unwrap();
-            let guard = EphemeralSession::of(&world.app, session.session());
-            drop(session);
+            drop(world.app.sessions.find_by_id(&ann(), id).await.unwrap());
             drop(guard);
             let gone = async {
                 while world.app.sessions.find_by_id(&ann(), id).await.is_ok() {

@@ -222,7 +222,7 @@ async fn tool_list_includes_the_session_tools_once() {
 #[tokio::test]
 async fn clashing_server_tools_stay_visible() {
     let tools = json!([{ "name": "session_info", "inputSchema": { "type": "object" } }]);
-    let world = Fixture::of(Identify::default(), Handles::Auto, &tools).await;
+    let world = Fixture::with_tools(Identify::default(), Handles::Auto, &tools).await;
     assert!(called(&world, &ann(), "session_info", json!({})).await.is_none(), "the server's");
     assert!(called(&world, &ann(), "session_start", json!({})).await.is_none());
     ok(&world, "stayput_session_start", json!({})).await;

@@ -46,7 +46,7 @@ struct Entry {
     /// Name of the tool, or method of another request.
     label: InlineName<40>,
     server: InlineName<20>,
-    carrier: Option<NameSource>,
+    name_source: Option<NameSource>,
     /// Outcome. `None` while the call runs.
     end: Option<CallEnd>,
     arguments: Option<Box<str>>,
@@ -61,7 +61,7 @@ pub(crate) struct CallOpening<'a> {
     /// Size of the request.
     pub(crate) sent: usize,
     /// Part of the request that named the session.
-    pub(crate) carrier: Option<NameSource>,
+    pub(crate) name_source: Option<NameSource>,
     /// Short number of the client's connection.
     pub(crate) connection: Option<u32>,
     /// Raw JSON of the arguments.
@@ -79,7 +79,7 @@ pub(crate) struct PastCall {
     pub(crate) connection: Option<u32>,
     pub(crate) label: String,
     pub(crate) server: String,
-    pub(crate) carrier: Option<NameSource>,
+    pub(crate) name_source: Option<NameSource>,
     pub(crate) end: Option<CallEnd>,
     pub(crate) arguments: Option<String>,
 }
@@ -143,7 +143,7 @@ impl CallHistory {
             connection: call.connection,
             label: InlineName::new(call.label),
             server: InlineName::new(call.server),
-            carrier: call.carrier,
+            name_source: call.name_source,
             end: None,
             arguments: call.arguments.map(|text| readable(text).into()),
         };
@@ -227,7 +227,7 @@ impl Entry {
             connection: self.connection,
             label: self.label.read(),
             server: self.server.read(),
-            carrier: self.carrier,
+            name_source: self.name_source,
             end: self.end,
             arguments: self.arguments.as_deref().map(str::to_owned),
         }
@@ -300,7 +300,7 @@ mod tests {
             server: "notes",
             label,
             sent: 10,
-            carrier: Some(NameSource::Header),
+            name_source: Some(NameSource::Header),
             connection: None,
             arguments: None,
         }

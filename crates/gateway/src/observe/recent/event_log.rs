@@ -42,7 +42,7 @@ impl LoggedEvent {
     }
 
     /// Sets the session, and the server if it is known.
-    pub(crate) fn of(self, session: SessionId, server: Option<&str>) -> Self {
+    pub(crate) fn in_session(self, session: SessionId, server: Option<&str>) -> Self {
         Self { session: Some(session), server: server.map(start), ..self }
     }
 
@@ -96,7 +96,7 @@ impl EventLog {
             kept.events.pop_front();
         }
         kept.events.push_back(event.clone());
-        // Sent under the lock, so that the feed has the order of the log. Without a page nobody receives it.
+        // Sent under the lock, so that the feed has the order of the log. Without an open page it has no receiver.
         let _ = self.feed.send(event);
     }
 

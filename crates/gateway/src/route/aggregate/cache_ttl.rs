@@ -28,7 +28,7 @@ impl CacheTtl {
     }
 
     /// Returns the limits of a list, from those that modern servers sent with their pages.
-    pub(super) fn of(app: &AppState, roster: &Roster, list: &List) -> Self {
+    pub(super) fn for_list(app: &AppState, roster: &Roster, list: &List) -> Self {
         let modern = roster.present.iter().filter(|it| it.profile.era() == Era::Modern);
         let shared = modern.filter(|it| app.servers.contains_key(&it.name));
         let pages = shared.flat_map(|it| it.profile.pages(list.method));

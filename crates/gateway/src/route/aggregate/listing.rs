@@ -86,7 +86,7 @@ impl Listing<'_> {
             sealed.ok_or_else(|| Refusal::internal("this machine cannot seal a cursor"))
         };
         let next = merged.next.clone().map(seal).transpose()?;
-        let kept = CacheTtl::of(self.context.app, &roster, self.list);
+        let kept = CacheTtl::for_list(self.context.app, &roster, self.list);
         Ok(ListPage { list: self.list, entries: entries.into_owned(), next, kept })
     }
 

@@ -44,7 +44,7 @@ impl Aggregate {
         present: &AvailableServer,
         list: &'static List,
     ) -> ClientIndex {
-        let known = self.indexes.of(&present.profile, list);
+        let known = self.indexes.get(&present.profile, list);
         let seen = context.connection.and_then(|it| it.changed_list(&present.name, list));
         ClientIndex { known, seen }
     }
@@ -111,7 +111,7 @@ pub(super) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
             Ok(discover::of_all(&roster, &context.app.aggregate.names))
         }
         ("logging/setLevel", Era::Legacy) => set_log_level(context).await,
-        (method, era) => match List::of(method) {
+        (method, era) => match List::by_method(method) {
             Some(list) => Listing { context, list }.page().await.map(|page| {
                 let head = match era {
                     Era::Legacy => String::new(),

@@ -106,7 +106,7 @@ impl<'a> Route<'a> {
     fn record_denied(&self, reason: &'static str, server: &Server, message: &Message<'_>) {
         self.context.app.count_refused(reason);
         let start = CallStart { server: Some(server), message, ..self.context.call_start() };
-        CallRecord::denied(self.context.app.watch.as_ref(), start);
+        CallRecord::denied(self.context.app.observers.as_ref(), start);
     }
 
     /// Returns the name that the server uses. If there is a link, the server itself decides whether the name exists.

@@ -159,7 +159,7 @@ pub(super) async fn play(front: &Arc<Front>, rule: Rule, ask: Ask) -> io::Result
     let mut reply = front.endpoint(ask, Tricks::default()).await;
     match rule.deed {
         Deed::Session(id) => {
-            reply.headers_mut().insert(header::SESSION_ID, HeaderValue::from_str(&id).unwrap());
+            reply.headers_mut().insert(header::MCP_SESSION_ID, HeaderValue::from_str(&id).unwrap());
         }
         Deed::ContentType(kind) => {
             reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_str(&kind).unwrap());

@@ -89,7 +89,7 @@ impl Front {
             return self.legacy_on(Session::new(false), message, headers, tricks).await;
         }
         if message.method() == "initialize" {
-            let known = checks::text(&headers, header::SESSION_ID);
+            let known = checks::text(&headers, header::MCP_SESSION_ID);
             if known.is_some_and(|id| self.sessions.get(id).is_some()) {
                 let refusal = Refusal::new(Code::INVALID_REQUEST, "this session is initialized");
                 return refused(&refusal, message.id(), Era::Legacy);
@@ -98,7 +98,7 @@ impl Front {
             self.sessions.insert(session.clone());
             let id = HeaderValue::from_str(&session.id).unwrap();
             let mut reply = self.legacy_on(session, message, headers, tricks).await;
-            reply.headers_mut().insert(header::SESSION_ID, id);
+            reply.headers_mut().insert(header::MCP_SESSION_ID, id);
             return reply;
         }
         match self.session(&headers) {

@@ -89,7 +89,8 @@ impl Profiles {
         let Some(owner) = profile_key.owner else { return self.entry(profile_key.identity) };
         let mut changed = lock(&self.changed);
         if changed.len() >= MAX_CACHED_OWNERS {
-            changed.retain(|_, own| Arc::strong_count(own) > 1);
+            // Lists that are being fetched stay.
+            changed.retain(|_, own| own.relearning.try_lock().is_err());
         }
         changed.entry(profile_key.identity.seen_by(owner)).or_default().clone()
     }
@@ -520,7 +521,7 @@ fn attempts(server: &Server) -> VecDeque<HandshakeAttempt> {
     attempts
 }
 
-/// Whether the server is ever used in this way.
+/// Whether the configured era of the server allows this protocol.
 pub(crate) fn is_allowed(server: &Server, protocol: ServerProtocol) -> bool {
     protocols(server).contains(&protocol) && fits(server, protocol)
 }

@@ -27,7 +27,7 @@ pub(super) struct ProfileEntry {
     changed: Notify,
     /// Number of list changes, on any link, that were checked.
     pub(super) looked: AtomicU64,
-    /// Held while changed lists are fetched.
+    /// Lock that is held while changed lists are fetched.
     pub(super) relearning: tokio::sync::Mutex<()>,
 }
 
@@ -45,7 +45,7 @@ struct State {
 struct RunningAttempt {
     /// Scope whose credentials are used.
     scope: Scope,
-    /// Raised when the attempt has released everything.
+    /// Flag that is raised when the attempt has released everything.
     gone: Arc<Flag>,
     task: Option<AbortHandle>,
 }

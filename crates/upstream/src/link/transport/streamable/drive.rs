@@ -211,7 +211,7 @@ fn learn_headers(
 
 /// Stores the session id. Only the response to `initialize` names it.
 fn capture(http: &Streamable, headers: &HeaderMap) {
-    let named = headers.get(header::SESSION_ID);
+    let named = headers.get(header::MCP_SESSION_ID);
     if let Some(id) = named.and_then(|id| ServerSession::new(id.as_bytes())) {
         let _ = http.session.set(id);
     }

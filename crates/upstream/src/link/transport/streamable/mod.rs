@@ -357,7 +357,7 @@ fn begin(core: &Core, saying: impl Future<Output = ()> + Send + 'static) -> Opti
 }
 
 const VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
-const SESSION: HeaderName = HeaderName::from_static(header::SESSION_ID);
+const SESSION: HeaderName = HeaderName::from_static(header::MCP_SESSION_ID);
 const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
 const NAME: HeaderName = HeaderName::from_static(header::NAME);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static(header::LAST_EVENT_ID);
