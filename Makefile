@@ -1,7 +1,7 @@
 # Every target is a script of scripts/, or one line of cargo; this file only names them.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick dist compare properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path peers hosts frameworks
+.PHONY: help test quick dist compare properties chaos fuzz bench python fmt lint doc deny layout uncalled call-path call-cost peers hosts frameworks
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,7 +53,7 @@ deny: ## Check licences, sources and the direction of dependencies
 	@scripts/install deny
 	@scripts/check deny
 
-layout: ## Print the entries of each crate's src/ and the largest import cycle between them
+layout: ## Print for each crate the entries of src/, the largest import cycle, lines of code and public items
 	@cargo run --quiet -p stayput-testkit --bin stayput-layout
 
 uncalled: ## Print the public functions of the library crates that no code of the product calls
@@ -63,6 +63,11 @@ call-path: ## Print the files that one legacy call to a stdio server passes thro
 	@CARGO_PROFILE_DEV_DEBUG=line-tables-only cargo build --quiet --target-dir target/call-path \
 		-p stayput-gateway -p stayput-testkit --bin stayput --bin stayput-testserver
 	@scripts/call-path
+
+call-cost: ## Print the instructions that one legacy call takes, to a stdio and to an HTTP server; needs valgrind
+	@CARGO_PROFILE_RELEASE_STRIP=none cargo build --quiet --release --target-dir target/call-cost \
+		-p stayput-gateway -p stayput-testkit --bin stayput --bin stayput-testserver
+	@scripts/call-path --cost
 
 hosts: ## Ask Claude Code, Codex, Gemini CLI and opencode whether they reach a server after `stayput install`
 	@scripts/hosts
