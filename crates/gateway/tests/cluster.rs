@@ -22,6 +22,8 @@ mod messages;
 #[path = "modern/kit.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod modern;
+#[path = "cluster/receipts.rs"]
+mod receipts;
 #[path = "cluster/replicas.rs"]
 mod replicas;
 #[path = "cluster/round_robin.rs"]

@@ -28,7 +28,7 @@ use crate::{
         event_log::LoggedEvent,
         samples::{INTERVAL, OpenPage, Sample},
     },
-    reply::{self, EventBody, Reply},
+    reply::{self, AfterWriteSink, EventBody, Reply},
     state::AppState,
 };
 
@@ -210,5 +210,9 @@ impl Body for AdminStream {
 impl EventBody for AdminStream {
     fn server(&self) -> Option<Arc<str>> {
         None
+    }
+
+    fn defer(&mut self, _sink: AfterWriteSink) -> bool {
+        false
     }
 }

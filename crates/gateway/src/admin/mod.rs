@@ -30,7 +30,7 @@ use stayput_wire::percent;
 
 use crate::{
     auth::Principal,
-    reply::{self, Reply},
+    reply::{self, HeldBy, Reply},
     state::AppState,
 };
 use query::Query;
@@ -45,7 +45,7 @@ struct Refusal {
     status: StatusCode,
     sentence: String,
     /// Replica that holds the session of the request.
-    held_by: Option<Box<Holder>>,
+    held_by: Option<Box<HeldBy>>,
 }
 
 type Answer = Result<Response<Reply>, Refusal>;
@@ -58,7 +58,7 @@ impl Refusal {
     /// Refuses a request for a session that another process holds. It is forwarded to a process with an address.
     fn held_by(holder: &Holder) -> Self {
         let sentence = format!("the session is held by {}", holder.id);
-        let held_by = (!holder.address.is_empty()).then(|| Box::new(holder.clone()));
+        let held_by = (!holder.address.is_empty()).then(|| HeldBy::unnamed(holder.clone()));
         Self { held_by, ..Self::new(StatusCode::CONFLICT, sentence) }
     }
 

@@ -316,6 +316,7 @@ impl Gateway {
         let written = Instant::now() + LAST_ANSWERS;
         acceptor.empty(written).await;
         self.socket_clients.leave(written).await;
+        losses_acknowledged(&app, written).await;
         // The lease is kept until the end, because losses that are acknowledged late are still written to the store.
         if let Some(observers) = &app.observers {
             observers.close().await;
@@ -357,6 +358,16 @@ impl Gateway {
             tracing::warn!("the configuration is not read anew: {error}");
         }
         std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until the losses that clients were told of are acknowledged in the store, at most until `end`.
+async fn losses_acknowledged(app: &AppState, end: Instant) {
+    if let Some(cluster) = &app.cluster {
+        cluster.receipts_settled(end).await;
+    }
+    while Instant::now() < end && !app.loss_acknowledgements.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

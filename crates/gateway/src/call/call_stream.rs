@@ -18,7 +18,7 @@ use super::{
     era::{self, KEEP_ALIVE_INTERVAL},
     follow::RunningCall,
 };
-use crate::reply::{self, EventBody, MessageBody, ReplyText};
+use crate::reply::{self, AfterWriteSink, EventBody, MessageBody, ReplyText};
 
 /// Call in flight, as the body of an event stream. Dropping it cancels the call.
 pub(crate) struct CallStream {
@@ -29,6 +29,8 @@ pub(crate) struct CallStream {
     timer: Option<Pin<Box<Sleep>>>,
     /// Ready when the gateway closes. Set for `subscriptions/listen` only: other calls end by themselves.
     closing: Option<Closing>,
+    /// Takes the action of the answer. `None` if it runs when the answer is written.
+    sink: Option<AfterWriteSink>,
 }
 
 type Closing = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
@@ -47,7 +49,7 @@ impl CallStream {
             _ => None,
         };
         let server = call.owner.server.shared_name();
-        Self { running: Some(running), server, first, timer: None, closing }
+        Self { running: Some(running), server, first, timer: None, closing, sink: None }
     }
 
     /// Returns the final result of a `subscriptions/listen` request, after the gateway began to close.
@@ -77,6 +79,11 @@ impl EventBody for CallStream {
     fn server(&self) -> Option<Arc<str>> {
         Some(self.server.clone())
     }
+
+    fn defer(&mut self, sink: AfterWriteSink) -> bool {
+        self.sink = Some(sink);
+        true
+    }
 }
 
 impl MessageBody for CallStream {
@@ -100,7 +107,10 @@ impl MessageBody for CallStream {
             self.running = None;
             let Some(ReplyText { text, then, .. }) = done else { break };
             if let Some(then) = then {
-                then();
+                match &self.sink {
+                    Some(sink) => sink(then),
+                    None => then.run(),
+                }
             }
             return Poll::Ready(Some(text));
         }

@@ -24,6 +24,20 @@ impl CallOwner {
         self.session()?.unacknowledged_loss_on(self.server.name())
     }
 
+    /// Waits until it is known whether a report of a loss that another replica passes on was written.
+    pub(super) async fn settle_reports(&self) {
+        let (Some(session), Some(generation)) = (self.session(), self.unacknowledged_loss()) else {
+            return;
+        };
+        let acknowledged = &self.app.loss_acknowledgements;
+        if let Some(cluster) = &self.app.cluster
+            && !acknowledged.has(session.id(), self.server.name(), generation)
+        {
+            // Boxed because it is rare: otherwise the future of every call would be as large.
+            Box::pin(cluster.receipts.wait_for(session.id())).await;
+        }
+    }
+
     /// Returns the report of a loss that the owner does not know of. It is the answer to the next request that depends
     /// on state.
     pub(super) fn pending_loss(
@@ -58,8 +72,8 @@ impl CallOwner {
                     return None;
                 }
                 let (app, owner, server) = (app.clone(), owner.clone(), server.to_owned());
-                let note: AfterWrite =
-                    Box::new(move || app.generations.tell(&owner, &server, entry));
+                let note =
+                    AfterWrite::new(None, move || app.generations.tell(&owner, &server, entry));
                 (link.generation(), note)
             }
         };
@@ -154,7 +168,7 @@ impl CallOwner {
     ) -> AfterWrite {
         let (app, session, generation) = (self.app.clone(), session.clone(), next.generation);
         let (runtime, server) = (tokio::runtime::Handle::current(), self.server.clone());
-        Box::new(move || {
+        AfterWrite::new(Some(session.id()), move || {
             // Several concurrent calls may report the same loss.
             let known = session.record().is_loss_acknowledged(server.name(), generation);
             let first = app.loss_acknowledgements.begin(session.id(), server.name(), generation);

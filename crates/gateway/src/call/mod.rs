@@ -181,6 +181,7 @@ async fn start(
     if let Some(sentence) = era.refusal(&link, asked.method) {
         return refused(CallEnd::Denied, context.error(Code::METHOD_NOT_FOUND, &sentence));
     }
+    owner.settle_reports().await;
     let lost = match owner.pending_loss(&link, asked) {
         Some(_) if owner.restarts() => owner.unacknowledged_loss(),
         Some(report) => return refused(CallEnd::Lost, report),

@@ -9,10 +9,16 @@ use stayput_core::{Handle, Holder};
 use stayput_http::{Delivery, Request};
 use stayput_wire::{Message, header as mcp};
 
-use super::{Cluster, peers::Peer, proxied::ProxiedStream, signature::NOT_HELD};
+use super::{
+    Cluster,
+    peers::Peer,
+    proxied::ProxiedStream,
+    receipts::{RECEIPT, Receipt},
+    signature::NOT_HELD,
+};
 use crate::{
     auth::Principal,
-    reply::{self, Reply},
+    reply::{self, AfterWrite, Reply},
 };
 
 /// Longest time for a new connection to a replica.
@@ -48,6 +54,8 @@ pub(crate) enum ForwardOutcome {
     NotHeld,
     /// The replica was not reached: nothing was sent.
     NotSent(String),
+    /// The replica does not accept requests of this one. It has run nothing, and would refuse this one again.
+    Rejected(String),
     /// The request was sent, and the answer did not come: it may have run.
     Unknown(String),
 }
@@ -56,7 +64,7 @@ impl Cluster {
     /// Forwards a request to the replica that holds its session. Dropping the future, or the body of the answer, tells
     /// that replica that the client is gone.
     pub(crate) async fn forward(
-        &self,
+        self: &Arc<Self>,
         to: &Holder,
         request: ForwardedRequest<'_>,
     ) -> ForwardOutcome {
@@ -104,9 +112,10 @@ impl Cluster {
             }
             let text = String::from_utf8_lossy(&text).into_owned();
             tracing::warn!("the replica at {} refused a request: {text}", to.address);
-            return ForwardOutcome::NotSent("it refused a request of this gateway".to_owned());
+            return ForwardOutcome::Rejected("it refuses requests of this gateway".to_owned());
         }
-        relay(answer, &peer, &body).await
+        let receipt = Receipt::owed(self, to, principal, &answer.headers);
+        relay(answer, (&peer, &body), receipt).await
     }
 }
 
@@ -114,7 +123,7 @@ impl Cluster {
     /// Makes all live replicas read a connection anew. Waits for each until it has done so or its lease is found dead, at
     /// most as long as `limit`.
     pub(crate) async fn announce_connection(
-        &self,
+        self: &Arc<Self>,
         name: &Handle,
         principal: &Principal,
         limit: Duration,
@@ -137,7 +146,12 @@ impl Cluster {
     }
 
     /// Tells a replica to read a connection anew, until it has done so or is gone.
-    async fn tell_of_connection(&self, peer: &Holder, headers: &HeaderMap, principal: &Principal) {
+    async fn tell_of_connection(
+        self: &Arc<Self>,
+        peer: &Holder,
+        headers: &HeaderMap,
+        principal: &Principal,
+    ) {
         while self.live_peers().contains(peer) {
             let request = ForwardedRequest {
                 method: &Method::POST,
@@ -155,10 +169,14 @@ impl Cluster {
 }
 
 /// Passes the answer of a replica to `request` on: a stream as it comes, anything else as a whole.
-async fn relay(answer: stayput_http::Response, peer: &Arc<Peer>, request: &[u8]) -> ForwardOutcome {
+async fn relay(
+    answer: stayput_http::Response,
+    (peer, request): (&Arc<Peer>, &[u8]),
+    receipt: Option<Receipt>,
+) -> ForwardOutcome {
     let (status, headers) = (answer.status, answer.headers);
     let body = if is_stream(&headers) {
-        Reply::Stream(Box::new(ProxiedStream::new(answer.body, peer.died(), request)))
+        Reply::Stream(Box::new(ProxiedStream::new(answer.body, peer.died(), request, receipt)))
     } else {
         let whole = tokio::select! {
             biased;
@@ -166,7 +184,11 @@ async fn relay(answer: stayput_http::Response, peer: &Arc<Peer>, request: &[u8])
             () = peer.died() => Err("its lease ended during its answer".to_owned()),
         };
         match whole {
-            Ok(whole) => Reply::Whole(whole, None),
+            Ok(whole) => {
+                let then = receipt
+                    .map(|receipt| AfterWrite::new(None, move || receipt.answer_was_written()));
+                Reply::Whole(whole, then)
+            }
             Err(reason) => return ForwardOutcome::Unknown(reason),
         }
     };
@@ -183,8 +205,13 @@ fn is_stream(headers: &HeaderMap) -> bool {
 
 /// Copies the headers of an answer, without those that this gateway sets by itself.
 fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
-    const SET_HERE: [http::HeaderName; 4] =
-        [header::CONNECTION, header::CONTENT_LENGTH, header::DATE, header::TRANSFER_ENCODING];
+    const SET_HERE: [http::HeaderName; 5] = [
+        header::CONNECTION,
+        header::CONTENT_LENGTH,
+        header::DATE,
+        header::TRANSFER_ENCODING,
+        RECEIPT,
+    ];
     for (name, value) in from {
         if !SET_HERE.contains(name) {
             to.append(name, value.clone());

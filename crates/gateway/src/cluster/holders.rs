@@ -5,28 +5,12 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use stayput_core::{Agent, Digest, HandleHash, Holder, Name, Owner, SessionId};
+use stayput_core::{Holder, SessionId};
+
+use crate::reply::SessionName;
 
 /// Largest number of entries. Beyond it the cache begins anew, and the store is asked again.
 const MAX_ENTRIES: usize = 1 << 17;
-
-/// Name of a session in the cache. The owner is part of each hash; an id was read from a connection of its owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum SessionName {
-    Id(SessionId),
-    Handle(HandleHash),
-    Key(Digest),
-}
-
-impl SessionName {
-    /// Hashes a name that a client of `owner` has sent.
-    pub(crate) fn new(owner: &Owner, name: &Name) -> Self {
-        match name {
-            Name::Handle(handle) => Self::Handle(handle.hash(owner)),
-            Name::Key(key) => Self::Key(key.digest(owner, &Agent::none())),
-        }
-    }
-}
 
 /// Holders of sessions, as the store or a replica has named them. An entry may be out of date: the holder then says that
 /// it does not hold the session, and the store is asked.
@@ -54,9 +38,40 @@ impl HolderCache {
         all.contains_key(&SessionName::Id(session))
     }
 
+    /// Removes the entry of one session, if `holder` is still cached as its holder.
+    pub(crate) fn forget(&self, name: &SessionName, holder: &Holder) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if all.get(name).is_some_and(|known| known == holder) {
+            all.remove(name);
+        }
+    }
+
     /// Removes all entries of a holder.
     pub(crate) fn forget_holder(&self, holder: &Holder) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, known| known.id != holder.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_core::Timestamp;
+
+    use super::*;
+
+    /// A session that moved says nothing about the other sessions of its former holder.
+    #[test]
+    fn one_session_is_forgotten_and_the_others_of_its_holder_stay() {
+        let (cache, one) = (HolderCache::default(), Holder::at("http://127.0.0.1:1").unwrap());
+        let two = Holder::at("http://127.0.0.1:2").unwrap();
+        let id = || SessionId::generate(Timestamp::from_millis(1));
+        let names = [SessionName::Id(id()), SessionName::Id(id())];
+        names.iter().for_each(|name| cache.insert(*name, &one));
+        cache.forget(&names[0], &two);
+        assert_eq!(cache.get(&names[0]).as_ref(), Some(&one), "another holder is cached");
+        cache.forget(&names[0], &one);
+        assert_eq!((cache.get(&names[0]), cache.get(&names[1])), (None, Some(one.clone())));
+        cache.forget_holder(&one);
+        assert_eq!(cache.get(&names[1]), None);
     }
 }

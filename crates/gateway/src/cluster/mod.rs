@@ -9,6 +9,7 @@
 //! | `signature.rs`, `replay.rs` | signed requests between replicas, each accepted once |
 //! | `forward.rs` | request to the holder of a session, and the certainty whether it ran |
 //! | `proxied.rs` | answer of a replica, passed on to the client as it comes |
+//! | `receipts.rs` | receipts for answers that report a loss: the client has got them |
 //! | `holders.rs` | cache of the holders of sessions |
 //! | `peers.rs` | replicas that are known to live |
 
@@ -16,11 +17,12 @@ mod forward;
 mod holders;
 mod peers;
 mod proxied;
+mod receipts;
 pub(crate) mod registry;
 mod replay;
 mod signature;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use stayput_core::Holder;
 use stayput_http::{Client, ClientError, ClientSettings, Proxy};
@@ -28,12 +30,12 @@ use tokio::time::Instant;
 
 pub(crate) use self::{
     forward::{CONNECTION_CHANGED, ForwardOutcome, ForwardedRequest, unknown},
-    holders::SessionName,
+    receipts::{PendingReceipts, RECEIPTS},
     signature::{NOT_HELD, SignatureError, VerifiedRequest},
 };
 use self::{
-    holders::HolderCache, peers::Peers, registry::LiveGateway, replay::ReplayGuard,
-    signature::Signer,
+    holders::HolderCache, peers::Peers, receipts::ReceiptsInFlight, registry::LiveGateway,
+    replay::ReplayGuard, signature::Signer,
 };
 use crate::config::ClusterKey;
 
@@ -47,6 +49,9 @@ pub(crate) struct Cluster {
     peers: Peers,
     /// Holders of sessions, as far as requests have shown them.
     pub(crate) holders: HolderCache,
+    /// Receipts that other replicas owe to this one.
+    pub(crate) receipts: Arc<PendingReceipts>,
+    receipts_in_flight: ReceiptsInFlight,
 }
 
 impl Cluster {
@@ -64,6 +69,8 @@ impl Cluster {
             client: Client::new(&settings)?,
             peers: Peers::default(),
             holders: HolderCache::default(),
+            receipts: Arc::default(),
+            receipts_in_flight: ReceiptsInFlight::default(),
             own,
         })
     }
@@ -92,6 +99,12 @@ impl Cluster {
             tracing::warn!(replica = %gone.id, "replica {} at {} is gone", gone.id, gone.address);
             self.holders.forget_holder(&gone);
         }
+    }
+
+    /// Waits until the receipts for answers have been sent and have come, at most until `until`.
+    pub(crate) async fn receipts_settled(&self, until: Instant) {
+        self.receipts_in_flight.all_sent(until).await;
+        self.receipts.all_settled(until).await;
     }
 
     /// Checks the signature of a request that came to the internal listener.

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use stayput_wire::{Message, MessageKind};
 
-use super::forward::unknown_text;
-use crate::reply::EventBody;
+use super::{forward::unknown_text, receipts::Receipt};
+use crate::reply::{AfterWriteSink, EventBody};
 
 /// Event stream of another replica. If it breaks off, its last event is an error for the request, so that the client does
 /// not wait for an answer that never comes.
@@ -21,6 +21,8 @@ pub(super) struct ProxiedStream {
     died: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Last event if the stream breaks off.
     last: Option<Bytes>,
+    /// Receipt that the other replica waits for.
+    receipt: Option<Receipt>,
 }
 
 impl ProxiedStream {
@@ -29,6 +31,7 @@ impl ProxiedStream {
         body: stayput_http::Body,
         died: impl Future<Output = ()> + Send + 'static,
         request: &[u8],
+        receipt: Option<Receipt>,
     ) -> Self {
         let is_request = Message::parse(request)
             .is_ok_and(|message| matches!(message.kind(), MessageKind::Request { .. }));
@@ -36,13 +39,17 @@ impl ProxiedStream {
         let last = is_request.then(|| {
             Bytes::from(format!("\n\nevent: message\ndata: {}\n\n", unknown_text(request)))
         });
-        Self { body: Some(body), died: Box::pin(died), last }
+        Self { body: Some(body), died: Box::pin(died), last, receipt }
     }
 }
 
 impl EventBody for ProxiedStream {
     fn server(&self) -> Option<Arc<str>> {
         None
+    }
+
+    fn defer(&mut self, _sink: AfterWriteSink) -> bool {
+        false
     }
 }
 
@@ -60,6 +67,10 @@ impl Body for ProxiedStream {
             Poll::Ready(Ok(Some(chunk))) => return Poll::Ready(Some(Ok(Frame::data(chunk)))),
             Poll::Ready(Ok(None)) => {
                 this.body = None;
+                // All chunks before the end were taken for writing.
+                if let Some(receipt) = this.receipt.take() {
+                    receipt.answer_was_written();
+                }
                 return Poll::Ready(None);
             }
             Poll::Ready(Err(error)) => {

@@ -64,11 +64,12 @@ pub(crate) enum SignatureError {
     #[error("the signature is not valid: every replica needs the same `cluster.key`")]
     Invalid,
     #[error(
-        "the request was signed more than {} s before or after now, or before this replica has started: the clocks of the \
-         replicas differ, or it is a copy",
+        "the request was signed more than {} s before or after now: the clocks of the replicas differ, or it is a copy",
         MAX_AGE.as_secs()
     )]
     Late,
+    #[error("the request was signed before this replica has started")]
+    BeforeStart,
     #[error("the request was received before")]
     Replayed,
     #[error("the request is for another replica")]
@@ -226,8 +227,11 @@ impl Signer {
         }
         let now = SystemClock.now().as_millis();
         let is_late = Duration::from_millis(now.abs_diff(claim.time)) > MAX_AGE;
-        if is_late || claim.time < self.started {
+        if is_late {
             return Err(SignatureError::Late);
+        }
+        if claim.time < self.started {
+            return Err(SignatureError::BeforeStart);
         }
         let body = unhex::<32>(claim.body).ok_or(SignatureError::Invalid)?;
         let principal = read_principal(&head.headers).ok_or(SignatureError::Invalid)?;
@@ -318,7 +322,7 @@ mod tests {
         assert!(signer.verify(&holder, &request).is_ok());
         let started = SystemClock.now().as_millis() + 1;
         let restarted = Signer { started, ..self::signer() };
-        assert_eq!(restarted.verify(&holder, &request).unwrap_err(), SignatureError::Late);
+        assert_eq!(restarted.verify(&holder, &request).unwrap_err(), SignatureError::BeforeStart);
     }
 
     #[test]

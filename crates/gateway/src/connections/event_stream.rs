@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::{
     observe::session_stats::ConnectedSession,
-    reply::{AfterWrite, EventBody},
+    reply::{AfterWrite, AfterWriteSink, EventBody},
 };
 
 /// Largest number of bytes that are kept of one stream. A client that reads stays far below it.
@@ -63,7 +63,7 @@ struct State {
     /// A writer waits for the reader without a time limit: the reader's process may be suspended and continue later.
     patient: bool,
     /// Action that runs when a read-once stream ends or loses its reader.
-    gone: Option<AfterWrite>,
+    gone: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// One message, and the action that runs after it was read.
@@ -92,7 +92,7 @@ impl EventStream {
     }
 
     /// Creates a read-once stream. `gone` runs when the stream ends or loses its reader.
-    pub(crate) fn once(server: Option<Arc<str>>, gone: AfterWrite) -> Arc<Self> {
+    pub(crate) fn once(server: Option<Arc<str>>, gone: Box<dyn FnOnce() + Send>) -> Arc<Self> {
         let state = State { once: true, gone: Some(gone), ..State::default() };
         Arc::new(Self { topic: None, server, state: Mutex::new(state), read: Notify::new() })
     }
@@ -251,7 +251,7 @@ impl EventStream {
         let reader = state.reader;
         // Wakes the previous reader, which ends now.
         wake(state);
-        StreamReader { stream: self.clone(), format, reader, after, timer: None }
+        StreamReader { stream: self.clone(), format, reader, after, timer: None, sink: None }
     }
 }
 
@@ -276,6 +276,8 @@ pub(crate) struct StreamReader {
     reader: u64,
     after: u64,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// Takes the actions of the messages. `None` if they run when the messages are read.
+    sink: Option<AfterWriteSink>,
 }
 
 /// Output format of events.
@@ -344,7 +346,10 @@ impl StreamReader {
             drop(state);
             self.stream.read.notify_waiters();
             if let Some(then) = then {
-                then();
+                match &self.sink {
+                    Some(sink) => sink(then),
+                    None => then.run(),
+                }
             }
             self.after = number;
             return Poll::Ready(self.format.written(topic, number, text));
@@ -384,6 +389,11 @@ impl Drop for StreamReader {
 impl EventBody for StreamReader {
     fn server(&self) -> Option<Arc<str>> {
         self.stream.server.clone()
+    }
+
+    fn defer(&mut self, sink: AfterWriteSink) -> bool {
+        self.sink = Some(sink);
+        true
     }
 }
 

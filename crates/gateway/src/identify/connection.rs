@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stayput_core::{OpenOptions, Record, Session, SessionOpenError};
 
 use super::{FoundSession, RequestContext, cookie, open, refusal::Refusal};
-use crate::{cluster::SessionName, connections::connection::Connection, state::AppState};
+use crate::{connections::connection::Connection, reply::SessionName, state::AppState};
 
 /// Returns the default session of the connection for a request that names none, if this name source is enabled.
 pub(super) async fn session(
@@ -40,7 +40,7 @@ async fn looked_up(
         |error: SessionOpenError| Refusal::for_open_error(&error, "Begin anew with `initialize`.");
     let cached = SessionName::Id(connection.default_session());
     if let Some(holder) = app.cached_holder(&cached) {
-        return Err(Refusal::held_by(holder));
+        return Err(Refusal::held_by(holder).found_by(Some(cached)));
     }
     match app.session(&connection.owner, connection.default_session()).await {
         Ok(session) => {
@@ -57,7 +57,7 @@ async fn looked_up(
                 return Box::pin(looked_up(app, context, connection)).await;
             }
             app.cache_holder(cached, &holder);
-            Err(failed(SessionOpenError::HeldElsewhere { holder }))
+            Err(failed(SessionOpenError::HeldElsewhere { holder }).found_by(Some(cached)))
         }
         Err(error) => Err(failed(error)),
     }
@@ -69,8 +69,8 @@ pub(crate) async fn refusal_if_home_is_elsewhere(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
 ) -> Option<Refusal> {
-    let holder = app.home_elsewhere(context.connection?).await?;
-    Some(Refusal::held_by(holder))
+    let held_by = app.home_elsewhere(context.connection?).await?;
+    Some(Refusal::held_by(held_by.holder).found_by(held_by.name))
 }
 
 /// Continues a connection whose session was ended elsewhere, with the next session of the same key or with a new one.

@@ -6,7 +6,7 @@ use stayput_core::{Agent, Key, Name, OpenOptions, OpenedSession, SessionOpenErro
 use stayput_identify::{text, tools::SessionTool};
 
 use super::{FoundSession, RequestContext, refusal::Refusal};
-use crate::{cluster::SessionName, state::AppState};
+use crate::{reply::SessionName, state::AppState};
 
 /// Returns the session with this name, if this process holds it and no waiting is needed. Nearly every call takes
 /// this path.
@@ -33,7 +33,7 @@ pub(super) async fn open_by_name(
 ) -> Result<FoundSession, Refusal> {
     let cached = app.cluster.as_ref().map(|_| SessionName::new(context.owner, &name));
     if let Some(holder) = cached.as_ref().and_then(|name| app.cached_holder(name)) {
-        return Err(Refusal::held_by(holder));
+        return Err(Refusal::held_by(holder).found_by(cached));
     }
     let found = match name {
         Name::Key(key) => open_by_key(app, context, Agent::none(), key).await.map(|opened| {
@@ -53,7 +53,7 @@ pub(super) async fn open_by_name(
         Ok(found) => Ok(found),
         Err(SessionOpenError::HeldElsewhere { holder }) if cached.is_some() => {
             cached.iter().for_each(|name| app.cache_holder(*name, &holder));
-            Err(Refusal::held_by(holder))
+            Err(Refusal::held_by(holder).found_by(cached))
         }
         Err(error) => Err(Refusal::for_open_error(&error, &recovery_hint(app, context).await)),
     }

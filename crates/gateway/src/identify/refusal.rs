@@ -4,7 +4,7 @@ use stayput_core::{Blame, Holder, SessionOpenError};
 use stayput_identify::{NameError, text};
 use stayput_wire::{Code, Era};
 
-use crate::reply::{self, ReplyText, RequestRef};
+use crate::reply::{self, HeldBy, ReplyText, RequestRef, SessionName};
 
 /// Reason why the request was not run.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Refusal {
     sentence: String,
     code: Code,
     /// Replica that holds the session.
-    held_by: Option<Box<Holder>>,
+    held_by: Option<Box<HeldBy>>,
 }
 
 impl Refusal {
@@ -30,7 +30,7 @@ impl Refusal {
         let held_by = match error {
             // A process without an address cannot be reached.
             SessionOpenError::HeldElsewhere { holder } if !holder.address.is_empty() => {
-                Some(Box::new(holder.clone()))
+                Some(HeldBy::unnamed(holder.clone()))
             }
             _ => None,
         };
@@ -40,6 +40,14 @@ impl Refusal {
     /// Refusal for a session that this replica holds.
     pub(crate) fn held_by(holder: Holder) -> Self {
         Self::for_open_error(&SessionOpenError::HeldElsewhere { holder }, "Try again.")
+    }
+
+    /// Adds the name by which the replica was found.
+    pub(crate) fn found_by(mut self, name: Option<SessionName>) -> Self {
+        if let Some(held_by) = &mut self.held_by {
+            held_by.name = name;
+        }
+        self
     }
 
     /// Answer to the request: a tool error that a model can read, or a JSON-RPC error for other methods.

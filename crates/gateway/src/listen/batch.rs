@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 use stayput_wire::{Batch, Code, Version};
 
-use crate::reply::{self, Reply, ReplyText};
+use crate::reply::{self, AfterWrite, Reply, ReplyText};
 
 /// Splits a batch of a client that speaks `version`, if that is known.
 ///
@@ -30,5 +30,7 @@ pub(super) fn join(answers: Vec<ReplyText>) -> Response<Reply> {
     let texts: Vec<&[u8]> = answers.iter().map(|done| &*done.text).collect();
     let all = [b"[".as_slice(), &texts.join(&b','), b"]"].concat();
     let then: Vec<_> = answers.into_iter().filter_map(|done| done.then).collect();
-    reply::message_then(all, Some(Box::new(move || then.into_iter().for_each(|then| then()))))
+    let session = then.iter().find_map(|then| then.session);
+    let all_actions = move || then.into_iter().for_each(AfterWrite::run);
+    reply::message_then(all, Some(AfterWrite::new(session, all_actions)))
 }

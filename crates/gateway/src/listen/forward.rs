@@ -133,30 +133,55 @@ pub(super) async fn settle(
     let mut delay = FIRST_RETRY_DELAY;
     loop {
         let extensions = response.extensions_mut();
-        let (Some(HeldBy(holder)), Some(ForwardedFor(principal))) =
+        let (Some(HeldBy { holder, name }), Some(ForwardedFor(principal))) =
             (extensions.remove::<HeldBy>(), extensions.remove::<ForwardedFor>())
         else {
             return response;
         };
         let reason = match send(&cluster, &holder, (head, &body), &principal).await {
             ForwardOutcome::Answered(answer) => return access::guard(app, &principal, *answer),
-            ForwardOutcome::Unknown(reason) if is_harmless(head, &body) => reason,
+            ForwardOutcome::Unknown(reason) if is_harmless(head, &body) => {
+                cluster.holders.forget_holder(&holder);
+                reason
+            }
             ForwardOutcome::Unknown(reason) => return cluster::unknown(&body, &reason),
-            ForwardOutcome::NotHeld => "it does not hold the session".to_owned(),
-            ForwardOutcome::NotSent(reason) => reason,
+            ForwardOutcome::Rejected(reason) => return unusable(&reason),
+            ForwardOutcome::NotHeld => {
+                match &name {
+                    Some(name) => cluster.holders.forget(name, &holder),
+                    None => cluster.holders.forget_holder(&holder),
+                }
+                "it does not hold the session".to_owned()
+            }
+            ForwardOutcome::NotSent(reason) => {
+                cluster.holders.forget_holder(&holder);
+                reason
+            }
         };
         tracing::debug!(replica = %holder.id, "not forwarded to {}: {reason}", holder.address);
-        cluster.holders.forget_holder(&holder);
         if end.is_some_and(|end| Instant::now() >= end) {
-            let sentence = format!(
-                "nothing was run: the gateway that holds the session cannot be used ({reason}); try again in a moment"
-            );
-            return reply::unavailable(&sentence);
+            return unusable(&reason);
         }
         tokio::time::sleep(delay).await;
         delay = MAX_RETRY_DELAY.min(2 * delay);
         response = router::route_again(app, &principal, (head, body.clone())).await;
     }
+}
+
+/// Builds the answer to a request that no replica could run.
+fn unusable(reason: &str) -> Response<Reply> {
+    let sentence = format!(
+        "nothing was run: the gateway that holds the session cannot be used ({reason}); try again in a moment"
+    );
+    reply::unavailable(&sentence)
+}
+
+/// Takes the receipt for an answer that another replica has passed on, or has not.
+pub(super) fn take_receipt(app: &AppState, method: &Method, id: &str) -> Response<Reply> {
+    if let Some(cluster) = &app.cluster {
+        cluster.receipts.settle(id, *method == Method::POST);
+    }
+    reply::status(StatusCode::NO_CONTENT)
 }
 
 /// Whether a request reaches no server, so that a second one does no harm: opening a stream, ending a connection, or
@@ -168,7 +193,7 @@ fn is_harmless(head: &Parts, body: &[u8]) -> bool {
 
 /// Sends the request as it arrived.
 async fn send(
-    cluster: &Cluster,
+    cluster: &Arc<Cluster>,
     holder: &Holder,
     (head, body): (&Parts, &Bytes),
     principal: &Principal,

@@ -29,7 +29,7 @@ use crate::{
     },
     messages::notifications::handle_message,
     observe::session_stats::ConnectedSession,
-    reply::{self, Reply, accept::accepts},
+    reply::{self, HeldBy, Reply, accept::accepts},
     route::{self, admission::admit, initialize},
     state::AppState,
 };
@@ -88,7 +88,7 @@ pub(super) fn enter(
                 Some(caller) => BodyKind::LegacyClient(caller).into(),
                 None if replica(app, head).is_some() => {
                     let mut response = reply::unavailable("another gateway has the stream");
-                    reply::held_elsewhere(&mut response, replica(app, head).map(Box::new));
+                    reply::held_elsewhere(&mut response, replica(app, head).map(HeldBy::unnamed));
                     response.into()
                 }
                 None => {

@@ -229,7 +229,8 @@ pub(super) async fn route_again(
 
 /// Refuses a request to the internal listener. Nothing was run.
 fn refuse_signature(app: &AppState, error: SignatureError) -> Response<Reply> {
-    if error == SignatureError::OtherReplica {
+    // A replica that was started anew is asked again, with another signature.
+    if matches!(error, SignatureError::OtherReplica | SignatureError::BeforeStart) {
         return forward::not_held();
     }
     tracing::warn!("a request to the internal listener was refused: {error}");
@@ -264,6 +265,9 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     }
     if path == cluster::CONNECTION_CHANGED && principal.is_forwarded() {
         return Box::pin(forward::reload_connection(app, principal, headers)).await.into();
+    }
+    if let Some(id) = path.strip_prefix(cluster::RECEIPTS).filter(|_| principal.is_forwarded()) {
+        return forward::take_receipt(app, method, id).into();
     }
     let is_legacy_path = legacy_sse::LegacyPath::parse(path).is_some();
     // Whether a POST is accepted is decided by its body.
@@ -421,7 +425,7 @@ async fn home_elsewhere(
 ) -> Option<Response<Reply>> {
     let held_by = app.home_elsewhere(connection).await?;
     let mut response = reply::unavailable("another gateway holds the session");
-    reply::held_elsewhere(&mut response, Some(Box::new(held_by)));
+    reply::held_elsewhere(&mut response, Some(held_by));
     Some(response)
 }
 

@@ -40,6 +40,11 @@ impl LossAcknowledgements {
         }
     }
 
+    /// Whether no acknowledgement is being stored.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Returns whether this loss has just been reported.
     pub(crate) fn has(&self, session: SessionId, server: &str, generation: Generation) -> bool {
         let latest = self.lock().get(&(session, server.to_owned())).copied();

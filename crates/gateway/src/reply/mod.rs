@@ -1,6 +1,7 @@
 //! Responses to clients.
 
 pub(crate) mod accept;
+mod held_by;
 pub(crate) mod loss;
 
 use std::{
@@ -15,11 +16,46 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
-use stayput_core::Holder;
+use stayput_core::SessionId;
 use stayput_wire::{Code, Era, Message, Raw, header as mcp, json};
 
+pub(crate) use self::held_by::{HeldBy, SessionName, held_elsewhere};
+
 /// Action to run when an answer has been written.
-pub(crate) type AfterWrite = Box<dyn FnOnce() + Send>;
+pub(crate) struct AfterWrite {
+    /// Session whose loss the answer reports, if it reports one.
+    pub(crate) session: Option<SessionId>,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl AfterWrite {
+    pub(crate) fn new(session: Option<SessionId>, run: impl FnOnce() + Send + 'static) -> Self {
+        Self { session, run: Box::new(run) }
+    }
+
+    pub(crate) fn run(self) {
+        (self.run)();
+    }
+}
+
+/// Function that takes the actions of an answer which another replica passes on: they run when that one has written it.
+pub(crate) type AfterWriteSink = Arc<dyn Fn(AfterWrite) + Send + Sync>;
+
+impl Reply {
+    /// Passes the actions of this answer to `sink` instead of running them. Returns whether there may be any.
+    pub(crate) fn defer(&mut self, sink: AfterWriteSink) -> bool {
+        match self {
+            Self::Whole(_, then) => {
+                let Some(action) = then.take() else { return false };
+                *then = Some(AfterWrite::new(action.session, move || sink(action)));
+            }
+            Self::Stream(events) => return events.defer(sink),
+            Self::Call(call) => return call.defer(sink),
+            Self::GuardedStream(guarded) => return guarded.stream.defer(sink),
+        }
+        true
+    }
+}
 
 /// Body of a response.
 pub(crate) enum Reply {
@@ -38,6 +74,9 @@ pub(crate) enum Reply {
 pub(crate) trait EventBody: Body<Data = Bytes, Error = Infallible> + Send + Unpin {
     /// Returns the one server that speaks on the stream, and `None` if several may.
     fn server(&self) -> Option<Arc<str>>;
+
+    /// Passes the actions of the events to `sink` instead of running them. Returns whether there may be any.
+    fn defer(&mut self, sink: AfterWriteSink) -> bool;
 }
 
 /// Messages of one call, either as a body of server-sent events or one by one.
@@ -74,7 +113,7 @@ pub(crate) struct ReplyText {
     pub(crate) status: StatusCode,
     /// Replica that holds the session of the request. Nothing was run; the text is for clients whose requests cannot be
     /// forwarded.
-    pub(crate) held_by: Option<Box<Holder>>,
+    pub(crate) held_by: Option<Box<HeldBy>>,
 }
 
 impl ReplyText {
@@ -83,7 +122,7 @@ impl ReplyText {
     }
 
     /// Adds the replica that holds the session of the request.
-    pub(crate) fn held_by(self, held_by: Option<Box<Holder>>) -> Self {
+    pub(crate) fn held_by(self, held_by: Option<Box<HeldBy>>) -> Self {
         Self { held_by, ..self }
     }
 
@@ -111,17 +150,6 @@ impl ReplyText {
     }
 }
 
-/// Replica that holds the session of a request, in the extensions of a response which says that nothing was run.
-#[derive(Clone, Debug)]
-pub(crate) struct HeldBy(pub(crate) Holder);
-
-/// Marks a response as the refusal of a request whose session another replica holds.
-pub(crate) fn held_elsewhere<B>(response: &mut Response<B>, held_by: Option<Box<Holder>>) {
-    if let Some(holder) = held_by {
-        response.extensions_mut().insert(HeldBy(*holder));
-    }
-}
-
 /// Returns the code of a JSON-RPC error.
 fn error_code(text: &[u8]) -> Option<Code> {
     let message = Message::parse(text).ok()?;
@@ -145,7 +173,7 @@ impl Body for Reply {
             Self::Whole(bytes, then) => {
                 let bytes = std::mem::take(bytes);
                 if let Some(then) = then.take() {
-                    then();
+                    then.run();
                 }
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use stayput_core::{ActiveSession, Handle, Holder, OpenOptions, Session, SessionOpenError};
+use stayput_core::{ActiveSession, Handle, OpenOptions, Session, SessionOpenError};
 use stayput_upstream::{ClientInfo, LinkOwner};
 use stayput_wire::{Code, Era, Message, Version};
 
@@ -12,7 +12,7 @@ use crate::{
     config::target::Target,
     connections::connection::Connection,
     identify::{self, Refusal, RequestContext},
-    reply::{self, ReplyText},
+    reply::{self, HeldBy, ReplyText},
     route::{aggregate, lists},
     state::{AppState, snapshot},
 };
@@ -25,7 +25,7 @@ pub(crate) struct InitializeOutcome {
     /// HTTP status if the client can try again: the session store is unavailable, or the owner has too many sessions.
     pub(crate) later: Option<StatusCode>,
     /// Replica that holds the session which the client names.
-    pub(crate) held_by: Option<Box<Holder>>,
+    pub(crate) held_by: Option<Box<HeldBy>>,
 }
 
 impl InitializeOutcome {

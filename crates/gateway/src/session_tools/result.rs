@@ -78,7 +78,7 @@ pub(super) fn acknowledge_when_written(
     let lost = servers.into_iter().filter_map(|it| Some((record.unacknowledged_loss_on(&it)?, it)));
     let lost: Vec<(Generation, String)> = lost.collect();
     let runtime = tokio::runtime::Handle::current();
-    Box::new(move || {
+    AfterWrite::new(Some(session.id()), move || {
         for (generation, server) in &lost {
             app.loss_acknowledgements.begin(session.id(), server, *generation);
         }

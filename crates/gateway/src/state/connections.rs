@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_core::{Clock as _, Handle, Holder, Owner, SessionId, SessionOpenError, SystemClock};
+use stayput_core::{Clock as _, Handle, Owner, SessionId, SessionOpenError, SystemClock};
 use tokio::time::Instant;
 
 use crate::{
     auth::{Claims, Principal},
-    cluster::SessionName,
     connections::connection::{Connection, ConnectionGuard},
     observe::events::Event,
+    reply::{HeldBy, SessionName},
     state::AppState,
 };
 
@@ -43,7 +43,7 @@ impl AppState {
     }
 
     /// Returns the replica that holds the default session of a connection. A session without a holder is claimed here.
-    pub(crate) async fn home_elsewhere(&self, connection: &Connection) -> Option<Holder> {
+    pub(crate) async fn home_elsewhere(&self, connection: &Connection) -> Option<Box<HeldBy>> {
         self.cluster.as_ref()?;
         for _ in 0..2 {
             let name = SessionName::Id(connection.default_session());
@@ -51,13 +51,13 @@ impl AppState {
                 return None;
             }
             if let Some(holder) = self.cached_holder(&name) {
-                return Some(holder);
+                return Some(Box::new(HeldBy { holder, name: Some(name) }));
             }
             match self.session(&connection.owner, connection.default_session()).await {
                 Err(SessionOpenError::HeldElsewhere { holder }) if !holder.address.is_empty() => {
                     if !self.reload_default_session(connection).await.unwrap_or_default() {
                         self.cache_holder(name, &holder);
-                        return Some(holder);
+                        return Some(Box::new(HeldBy { holder, name: Some(name) }));
                     }
                 }
                 _ => return None,

@@ -7,9 +7,8 @@ use stayput_core::{
 };
 
 use crate::{
-    cluster::SessionName,
     observe::{events::Event, recent::event_log::LoggedEvent},
-    reply::loss,
+    reply::{SessionName, loss},
     state::AppState,
 };
 

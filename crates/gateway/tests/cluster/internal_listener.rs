@@ -1,6 +1,12 @@
 //! Attacks on the internal listener.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::json;
 use tokio::{
@@ -14,27 +20,28 @@ use crate::{
     support::{Gateway, mark, stdio},
 };
 
-/// Relay in front of the internal listener of a replica, which records what the others send.
+/// Relay in front of the internal listener of a replica, which records what the others send, and can spoil their signatures.
 struct Relay {
     address: String,
     recorded: Arc<Mutex<Vec<u8>>>,
+    spoils: Arc<AtomicBool>,
 }
 
 impl Relay {
     async fn bind() -> (Self, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        (Self { address, recorded: Arc::default() }, listener)
+        (Self { address, recorded: Arc::default(), spoils: Arc::default() }, listener)
     }
 
     /// Passes connections on to `to`.
     fn run(&self, listener: TcpListener, to: String) {
-        let recorded = self.recorded.clone();
+        let (recorded, spoils) = (self.recorded.clone(), self.spoils.clone());
         tokio::runtime::Handle::current().spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
                 let server = TcpStream::connect(&to).await.unwrap();
-                let recorded = recorded.clone();
+                let (recorded, spoils) = (recorded.clone(), spoils.clone());
                 tokio::runtime::Handle::current().spawn(async move {
                     let (mut from_client, mut to_client) = client.into_split();
                     let (mut from_server, mut to_server) = server.into_split();
@@ -44,6 +51,11 @@ impl Relay {
                     let mut bytes = [0; 1 << 14];
                     while let Ok(size @ 1..) = from_client.read(&mut bytes).await {
                         recorded.lock().await.extend_from_slice(&bytes[..size]);
+                        let name = b"stayput-signature: v1";
+                        let at = bytes[..size].windows(name.len()).position(|it| it == name);
+                        if let Some(at) = at.filter(|_| spoils.load(Ordering::Relaxed)) {
+                            bytes[at + name.len() - 1] = b'2';
+                        }
                         if to_server.write_all(&bytes[..size]).await.is_err() {
                             break;
                         }
@@ -66,21 +78,56 @@ async fn status(address: &str, request: &[u8]) -> u16 {
     std::str::from_utf8(&answer[9..]).unwrap().parse().unwrap()
 }
 
+/// Replica behind a relay, and another one.
+struct Behind {
+    relay: Relay,
+    /// Address of the internal listener itself.
+    internal: String,
+    holder: Gateway,
+    ingress: Gateway,
+}
+
+impl Behind {
+    async fn start(mark: &str, database: &Database) -> Self {
+        let servers = json!({ "local": stdio(mark, &[]) });
+        let (relay, listener) = Relay::bind().await;
+        // A port that is free now. The relay has to know it before the gateway starts.
+        let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let internal = format!("127.0.0.1:{port}");
+        let mut held = settings(database.url());
+        held["cluster"]["listen"] = json!(internal);
+        held["cluster"]["advertise"] = json!(format!("http://{}", relay.address));
+        relay.run(listener, internal.clone());
+        let holder = Gateway::with(servers.clone(), held).await;
+        let ingress = Gateway::with(servers, settings(database.url())).await;
+        Self { relay, internal, holder, ingress }
+    }
+}
+
+/// A replica that refuses the signature of another one would do so again: the request is sent once, and fails.
+#[tokio::test]
+async fn refused_signature_is_final() {
+    let (mark, database) = (mark("cluster-refused"), Database::redis().await);
+    let Behind { relay, holder, ingress, .. } = Behind::start(&mark, &database).await;
+    let client = holder.client("local").await;
+    assert_eq!(client.text(&ingress, "count").await, "1");
+    relay.spoils.store(true, Ordering::Relaxed);
+    let call =
+        json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "count" } });
+    let answer = client.send(&ingress, &call.to_string()).await;
+    assert_eq!(answer.status, 503);
+    let text = answer.message().await.to_string();
+    assert!(text.contains("nothing was run") && text.contains("refuses"), "{text}");
+    assert_eq!(ingress.log().matches("refused a request").count(), 1, "{}", ingress.log());
+    relay.spoils.store(false, Ordering::Relaxed);
+    assert_eq!(client.text(&ingress, "count").await, "2");
+}
+
 /// Requests without a valid signature are refused, and none of them is run: the recorded one was the only count.
 #[tokio::test]
 async fn internal_listener_accepts_only_what_a_replica_signed_once() {
     let (mark, database) = (mark("cluster-attack"), Database::redis().await);
-    let servers = json!({ "local": stdio(&mark, &[]) });
-    let (relay, listener) = Relay::bind().await;
-    // A port that is free now. The relay has to know it before the gateway starts.
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    let internal = format!("127.0.0.1:{port}");
-    let mut held = settings(database.url());
-    held["cluster"]["listen"] = json!(internal);
-    held["cluster"]["advertise"] = json!(format!("http://{}", relay.address));
-    relay.run(listener, internal.clone());
-    let holder = Gateway::with(servers.clone(), held).await;
-    let ingress = Gateway::with(servers.clone(), settings(database.url())).await;
+    let Behind { relay, internal, holder, ingress } = Behind::start(&mark, &database).await;
     let client = holder.client("local").await;
     assert_eq!(client.text(&holder, "count").await, "1");
     relay.recorded.lock().await.clear();

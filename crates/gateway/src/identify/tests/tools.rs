@@ -11,7 +11,7 @@ async fn called(world: &Fixture, owner: &Owner, tool: &str, arguments: Value) ->
     let done = session_tools::call(&world.context(&request, &message)).await?;
     let answer: Value = serde_json::from_slice(&done.text).unwrap();
     if let Some(then) = done.then {
-        then();
+        then.run();
     }
     assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
     Some(answer["result"].clone())

@@ -112,7 +112,7 @@ mod tests {
             let service = service_fn(|_| {
                 state.begin_request();
                 let flag = ran.clone();
-                let then: AfterWrite = Box::new(move || flag.store(true, Ordering::Relaxed));
+                let then = AfterWrite::new(None, move || flag.store(true, Ordering::Relaxed));
                 let response = reply::message_then("{}", Some(then));
                 let response = Answer::prepare(response, state.clone(), true);
                 async { Ok::<_, Infallible>(response) }

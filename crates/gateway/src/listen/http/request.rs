@@ -94,8 +94,11 @@ async fn read_and_answer(
 ) -> Result<Response<Reply>, Disconnected> {
     // Kept only if it may have to be forwarded.
     let mut kept = app.cluster.as_ref().map(|_| Bytes::new());
-    let response = take_here(app, peer, state, (head, body, &mut kept)).await?;
+    let mut response = take_here(app, peer, state, (head, body, &mut kept)).await?;
     if !forward::is_due(&response) {
+        if let Some(cluster) = app.cluster.as_ref().filter(|_| peer.is_replica()) {
+            cluster.receipts.expect(&mut response);
+        }
         return Ok(response);
     }
     // Boxed because it is rare.
