@@ -16,9 +16,9 @@ properties: ## Run the property tests on fresh random cases, many of them: make 
 	@PROPTEST_CASES=$(or $(CASES),20000) cargo test -p stayput-wire -p stayput-upstream \
 		--test json --test splice --test headers --test streams --test budget
 
-chaos: ## Inject faults into a running gateway, many of them: make chaos SEED=7 TRIALS=1000
-	@STAYPUT_CHAOS_SEED=$(or $(SEED),1) STAYPUT_CHAOS_TRIALS=$(or $(TRIALS),1000) \
-		cargo test -p stayput-gateway --test kill_matrix -- --nocapture
+chaos: ## Inject faults into a gateway, and into three replicas on each database: make chaos SEED=7 TRIALS=200
+	@STAYPUT_CHAOS_SEED=$(or $(SEED),1) STAYPUT_CHAOS_TRIALS=$(or $(TRIALS),200) \
+		cargo test -p stayput-gateway --test kill_matrix --test cluster faults -- --nocapture
 
 fuzz: ## Fuzz every target for a minute, or one: make fuzz TARGET=name SECONDS=600
 	@scripts/fuzz $(TARGET) $(SECONDS)

@@ -32,6 +32,10 @@ mod round_robin;
 mod sessions;
 #[path = "cluster/setups.rs"]
 mod setups;
+#[path = "cluster/stage.rs"]
+mod stage;
 mod support;
 #[path = "cluster/takeover.rs"]
 mod takeover;
+#[path = "support/writer.rs"]
+mod writer;

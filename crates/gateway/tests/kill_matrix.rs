@@ -5,14 +5,17 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 mod support;
+#[path = "support/writer.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod writer;
 
 use std::{path::Path, time::Duration};
 
-use http::Method;
-use serde_json::{Value, json};
-use stayput_testkit::{Random, mcp::send, processes, redis::Redis};
+use serde_json::json;
+use stayput_testkit::{Random, processes, redis::Redis};
 use support::{Gateway, LONG, gone, mark, stdio};
 use tokio::time::{Instant, sleep, timeout};
+use writer::{Answers, Writer};
 
 /// Time after which no process of a killed gateway may run (invariant 5).
 const ORPHAN_LIMIT: Duration = Duration::from_secs(2);
@@ -42,163 +45,8 @@ const FAULTS: [Fault; 5] = [
 struct Totals {
     trials: usize,
     faults: [usize; FAULTS.len()],
-    acknowledged: usize,
-    uncertain: usize,
-    losses: usize,
+    answers: Answers,
     deletes: usize,
-}
-
-/// Outcome of one request, as its client knows it.
-enum Outcome {
-    /// The result of a call that ran.
-    Ran(Value),
-    /// The state was lost before, or with, this call.
-    Lost,
-    /// The call did not run.
-    Refused,
-    /// The client cannot know.
-    Uncertain,
-}
-
-/// Client with what it knows of its notes.
-struct Writer {
-    name: String,
-    id: String,
-    /// Notes that were acknowledged since the last loss.
-    notes: Vec<String>,
-    /// Notes that may have been written since.
-    uncertain: Vec<String>,
-    next: usize,
-}
-
-async fn post(url: &str, id: Option<&str>, body: &Value) -> Option<(u16, String, Value)> {
-    let mut headers = vec![
-        ("content-type", "application/json"),
-        ("accept", "application/json, text/event-stream"),
-    ];
-    headers.extend(id.map(|id| ("mcp-session-id", id)));
-    let answer = async {
-        let answer = send(Method::POST, url, &headers, body.to_string()).await.ok()?;
-        let (status, id) = (answer.status.as_u16(), answer.header("mcp-session-id").to_owned());
-        let bytes = answer.bytes().await.ok()?;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let last = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
-        Some((status, id, serde_json::from_str(last.unwrap_or(&text)).unwrap_or(Value::Null)))
-    };
-    timeout(LONG, answer).await.ok().flatten()
-}
-
-impl Writer {
-    /// Opens a client. Tries until it succeeds, because nothing is known of a failed attempt that could matter later.
-    async fn open(url: &str, name: String) -> Self {
-        let client = json!({ "name": "chaos", "version": "1" });
-        let params =
-            json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
-        let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-        let start = Instant::now();
-        loop {
-            if let Some((200, id, _)) = post(url, None, &body).await {
-                return Self { name, id, notes: Vec::new(), uncertain: Vec::new(), next: 0 };
-            }
-            assert!(start.elapsed() < LONG, "{name} cannot open");
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn call(&self, url: &str, tool: &str, arguments: Value) -> Outcome {
-        let params = json!({ "name": tool, "arguments": arguments });
-        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
-        let Some((status, _, answer)) = post(url, Some(&self.id), &body).await else {
-            return Outcome::Uncertain;
-        };
-        assert_ne!(status, 404, "{}: a known connection was forgotten: {answer}", self.name);
-        let result = &answer["result"];
-        if result["_meta"]["dev.stayput/state"]["state"] == "lost" {
-            return Outcome::Lost;
-        }
-        let text = result["content"][0]["text"].as_str().unwrap_or_default();
-        match result["isError"] == true || result.is_null() {
-            _ if text.contains("may or may not") => Outcome::Uncertain,
-            true if status == 200 || status == 503 => Outcome::Refused,
-            true => Outcome::Uncertain,
-            false => Outcome::Ran(result.clone()),
-        }
-    }
-
-    fn lose(&mut self, totals: &mut Totals) {
-        totals.losses += 1;
-        self.notes.clear();
-        self.uncertain.clear();
-    }
-
-    /// Writes one note.
-    async fn write(&mut self, url: &str, totals: &mut Totals) {
-        let note = format!("{}-{}", self.name, self.next);
-        self.next += 1;
-        match self.call(url, "note_add", json!({ "text": note })).await {
-            Outcome::Ran(_) => {
-                totals.acknowledged += 1;
-                self.notes.push(note);
-            }
-            Outcome::Lost => self.lose(totals),
-            Outcome::Refused => {}
-            Outcome::Uncertain => {
-                totals.uncertain += 1;
-                self.uncertain.push(note);
-            }
-        }
-    }
-
-    /// Compares the notes of the server with what the client knows.
-    async fn verify(&mut self, url: &str, totals: &mut Totals, trial: &str) {
-        let start = Instant::now();
-        loop {
-            match self.call(url, "note_list", json!({})).await {
-                Outcome::Ran(result) => return self.compare(&result, trial),
-                Outcome::Lost => self.lose(totals),
-                Outcome::Refused | Outcome::Uncertain => {}
-            }
-            assert!(start.elapsed() < LONG, "{trial}: {} gets no answer", self.name);
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    fn compare(&self, result: &Value, trial: &str) {
-        let all: Vec<String> = notes_of(result);
-        let own = |note: &String| note.starts_with(&format!("{}-", self.name));
-        assert!(all.iter().all(own), "{trial}: {} sees foreign notes: {all:?}", self.name);
-        for note in &self.notes {
-            let count = all.iter().filter(|it| *it == note).count();
-            assert_eq!(count, 1, "{trial}: {note} was lost silently or ran twice: {all:?}");
-        }
-        for note in &all {
-            let count = all.iter().filter(|it| *it == note).count();
-            assert_eq!(count, 1, "{trial}: {note} ran twice: {all:?}");
-            let known = self.notes.contains(note) || self.uncertain.contains(note);
-            assert!(known, "{trial}: {note} was refused and ran: {all:?}");
-        }
-    }
-
-    /// Deletes the session. A broken connection is tried again.
-    async fn delete(&self, url: &str) {
-        let start = Instant::now();
-        loop {
-            let headers = [("mcp-session-id", &*self.id)];
-            let sent = timeout(LONG, send(Method::DELETE, url, &headers, "")).await.unwrap();
-            if sent.is_ok_and(|answer| matches!(answer.status.as_u16(), 200 | 202 | 204 | 404)) {
-                return;
-            }
-            assert!(start.elapsed() < LONG, "{} cannot be deleted", self.name);
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-}
-
-/// Returns the notes in an answer of `note_list`.
-fn notes_of(result: &Value) -> Vec<String> {
-    let notes = result["structuredContent"]["notes"].as_array();
-    let notes = notes.unwrap_or_else(|| panic!("{result}"));
-    notes.iter().map(|note| note.as_str().unwrap().to_owned()).collect()
 }
 
 /// Gateway under test, with its store.
@@ -277,30 +125,33 @@ async fn run_trial(
     let pause = Duration::from_millis(random.below(400) as u64);
     let moment = Duration::from_millis(random.below(usize::try_from(WINDOW).unwrap()) as u64);
     let trial = format!("trial {number} ({fault:?} after {delay:?})");
-    let url = stage.gateway.at("test");
+    let urls = [stage.gateway.at("test")];
     let end = Instant::now() + Duration::from_millis(WINDOW);
     let [first, second] = clients;
-    let (mut one, mut two) = (Totals::default(), Totals::default());
+    let mut replaced = Answers::default();
     let writing = async {
         while Instant::now() < end {
-            first.write(&url, &mut one).await;
+            first.write(&urls[0]).await;
         }
     };
     let replacing = async {
-        second.write(&url, &mut two).await;
+        second.write(&urls[0]).await;
         sleep(moment).await;
-        second.delete(&url).await;
-        *second = Writer::open(&url, format!("w{number}")).await;
-        two.deletes += 1;
-        second.write(&url, &mut two).await;
+        second.delete(&urls).await;
+        let new = Writer::open(&urls, format!("w{number}")).await;
+        replaced = std::mem::replace(second, new).answers;
+        second.write(&urls[0]).await;
     };
     let fault_task = async {
         sleep(delay).await;
         stage.inject(fault, pause, &trial).await;
     };
     tokio::join!(writing, replacing, fault_task);
-    first.verify(&url, &mut one, &trial).await;
-    second.verify(&url, &mut two, &trial).await;
+    for client in [&mut *first, &mut *second] {
+        client.verify(&urls, &trial).await;
+        totals.answers.add(&std::mem::take(&mut client.answers));
+    }
+    totals.answers.add(&replaced);
     let ended = async {
         while let servers = servers(&stage.mark)
             && servers.len() > 2
@@ -311,12 +162,7 @@ async fn run_trial(
     assert!(timeout(LONG, ended).await.is_ok(), "{trial}: a process of an ended session stays");
     totals.trials += 1;
     totals.faults[fault as usize] += 1;
-    for part in [one, two] {
-        totals.acknowledged += part.acknowledged;
-        totals.uncertain += part.uncertain;
-        totals.losses += part.losses;
-        totals.deletes += part.deletes;
-    }
+    totals.deletes += 1;
 }
 
 /// Returns the test servers that run.
@@ -336,15 +182,16 @@ async fn faults_at_random_points_break_no_promise() {
     let (seed, trials) = (number("STAYPUT_CHAOS_SEED", 1), number("STAYPUT_CHAOS_TRIALS", 40));
     let mut random = Random::new(seed);
     let mut stage = Stage::new().await;
-    let url = stage.gateway.at("test");
+    let urls = [stage.gateway.at("test")];
     let mut clients =
-        [Writer::open(&url, "w-a".to_owned()).await, Writer::open(&url, "w-b".to_owned()).await];
+        [Writer::open(&urls, "w-a".to_owned()).await, Writer::open(&urls, "w-b".to_owned()).await];
     let mut totals = Totals::default();
     let start = Instant::now();
     for _ in 0..trials {
         run_trial(&mut stage, &mut clients, &mut random, &mut totals).await;
     }
-    let Totals { trials, faults, acknowledged, uncertain, losses, deletes } = totals;
+    let Totals { trials, faults, answers, deletes } = totals;
+    let Answers { acknowledged, uncertain, losses, .. } = answers;
     println!(
         "seed {seed}: {trials} trials in {:?}, {faults:?} of {FAULTS:?}; {acknowledged} calls acknowledged, \
          {uncertain} uncertain, {losses} losses reported, {deletes} sessions deleted; 0 ran twice, 0 lost silently, \

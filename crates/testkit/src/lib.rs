@@ -6,6 +6,7 @@
 //! | [`faulty`] | store that fails or waits on request |
 //! | [`Authority`] | certificate authority and a server certificate |
 //! | [`LogLines`] | writer of a `tracing` subscriber, to read what it wrote |
+//! | [`Relay`] | TCP relay that can be observed, cut and held |
 //! | [`ReverseProxy`] | real nginx or HAProxy in front of a gateway |
 //! | [`redis`], [`postgres`] | real database servers, each with its own port and folder |
 //! | `model` | simplest possible store, to compare the real ones with |
@@ -48,6 +49,7 @@ pub mod processes;
 mod program;
 mod random;
 pub mod redis;
+mod relay;
 mod reverse_proxy;
 #[cfg(feature = "conformance")]
 pub mod sdk_client;
@@ -60,4 +62,5 @@ pub use balancer::{BalancedRequest, Balancer};
 pub use log_lines::LogLines;
 pub use program::program;
 pub use random::Random;
+pub use relay::Relay;
 pub use reverse_proxy::{ProxyKind, ReverseProxy};

@@ -13,11 +13,10 @@ use std::{sync::atomic::AtomicUsize, time::Duration};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use stayput_core::Generation;
-use stayput_testkit::mcp::TestServer;
+use stayput_testkit::{Relay, mcp::TestServer};
 use stayput_upstream::{CallError, Delivery, LinkOpenError, LossReason};
 use support::{
     call, close, links, open, place,
-    relay::Relay,
     remote::{
         assert_verdict, begin, count, end, error, legacy_at, once, over, status, unknown_at,
         until_counted,

@@ -13,14 +13,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use stayput_core::Generation;
-use stayput_testkit::mcp::TestServer;
+use stayput_testkit::{Relay, mcp::TestServer};
 use stayput_upstream::{
     CallError, CallOptions, Delivery, Http, LinkOpenError, LossReason, Options, Server,
     TransportConfig,
 };
 use support::{
     call, close, links, open, params, place,
-    relay::Relay,
     remote::{assert_verdict, begin, count, end, hear, listen, once, over, status, until_counted},
     server_with, try_call, try_open, until,
 };

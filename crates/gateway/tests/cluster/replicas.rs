@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use stayput_testkit::{postgres::PostgresUrl, redis::RedisUrl};
+use stayput_testkit::{Balancer, postgres::PostgresUrl, redis::RedisUrl};
 
 use crate::support::{Client, Gateway};
 
@@ -41,6 +41,12 @@ pub(crate) fn settings(store: &str) -> Value {
     })
 }
 
+/// Returns a port that is free now, for an address that others have to know before the gateway starts.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
 /// Replicas that are used in turn, as by a balancer without stickiness.
 pub(crate) struct Replicas {
     pub(crate) all: Vec<Gateway>,
@@ -59,6 +65,14 @@ impl Replicas {
             all.push(Gateway::with(servers.clone(), settings.clone()).await);
         }
         Self { all, turn: AtomicUsize::new(0) }
+    }
+
+    /// Starts a balancer in front of them.
+    pub(crate) async fn balancer(&self) -> Balancer {
+        let addresses: Vec<_> = self.all.iter().map(|it| it.url.replace("http://", "")).collect();
+        let start =
+            move || Balancer::start(&addresses.iter().map(String::as_str).collect::<Vec<_>>());
+        tokio::task::spawn_blocking(start).await.unwrap()
     }
 
     /// Returns the next replica.

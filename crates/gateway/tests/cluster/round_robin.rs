@@ -10,7 +10,6 @@ use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::{
-    Balancer,
     mcp::{Answer, TestServer, send},
     peers, processes,
 };
@@ -184,11 +183,7 @@ async fn check_round_robin(database: &Database, name: &str) {
     settings["limits"] = json!({ "processes": 200, "per_owner": { "processes": 200 } });
     let servers = json!({ "local": local, "web": { "url": web.url() } });
     let replicas = Replicas::with(&servers, &settings).await;
-    let addresses: Vec<_> = replicas.all.iter().map(|it| it.url.replace("http://", "")).collect();
-    let balancer = tokio::task::spawn_blocking(move || {
-        Balancer::start(&addresses.iter().map(String::as_str).collect::<Vec<_>>())
-    });
-    let balancer = balancer.await.unwrap();
+    let balancer = replicas.balancer().await;
     let attempts = AtomicU64::new(0);
     check_clients(&attempts, &balancer.url(), &mark).await;
     let executions = logged_calls(&log) + web.counted("tools/count").await;

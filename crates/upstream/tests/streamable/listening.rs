@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::json;
-use stayput_testkit::mcp::{TestServer, send};
+use stayput_testkit::{
+    Relay,
+    mcp::{TestServer, send},
+};
 use stayput_upstream::{
     Call, CallOptions, ClientCapabilities, ClientInfo, Incoming, Link, LinkOpenOptions, Links,
     Listener, LossReason, PooledLink, Server,
@@ -11,7 +14,6 @@ use stayput_upstream::{
 
 use crate::support::{
     LONG, call, close, links, open, params, place,
-    relay::Relay,
     remote::{all_of, count, hear, legacy_at, listen, once, over, status, until_counted},
     until,
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stayput_core::Generation;
-use stayput_testkit::mcp::TestServer;
+use stayput_testkit::{Relay, mcp::TestServer};
 use stayput_upstream::{
     Answer, CallOptions, EraChoice, Http, Isolation, Link, Options, Profile, Server, Timeouts,
 };
@@ -12,7 +12,6 @@ use stayput_wire::Era;
 
 use crate::support::{
     LONG, call, close, links, open, place,
-    relay::Relay,
     remote::{begin, count, error, hear, listen, once, over, status, until_counted},
     server_with, try_call,
 };

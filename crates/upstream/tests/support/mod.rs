@@ -7,7 +7,6 @@
 )]
 
 pub(crate) mod attachment_sinks;
-pub(crate) mod relay;
 pub(crate) mod remote;
 
 use std::{

@@ -1,4 +1,4 @@
-//! TCP relay that can be observed and cut.
+//! TCP relay that can be observed, cut and held.
 
 use std::{
     net::Ipv4Addr,
@@ -15,25 +15,42 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     runtime::Handle,
+    sync::watch,
     task::AbortHandle,
 };
 
-/// Relay between a client and a server on this machine.
-pub(crate) struct Relay {
+/// Largest number of recorded bytes.
+const MAX_RECORDED: usize = 1 << 20;
+
+/// Relay between clients and a server on this machine. Dropping it closes all connections.
+#[derive(Debug)]
+pub struct Relay {
     port: u16,
     shared: Arc<Shared>,
     accepting: AbortHandle,
 }
 
+/// Fate of the bytes in a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Pass,
+    /// Bytes wait, as in a network that loses all packets for a while.
+    Hold,
+    /// Every new connection is closed.
+    Refuse,
+}
+
+#[derive(Debug)]
 struct Shared {
     to: u16,
+    flow: watch::Sender<Flow>,
     /// Number of accepted connections.
     made: AtomicUsize,
     /// Number of open connections.
     open: AtomicUsize,
     /// Number of response bytes that pass before all connections are cut.
     allowed: AtomicUsize,
-    /// All bytes from clients.
+    /// First bytes from clients.
     said: Mutex<Vec<u8>>,
     live: Mutex<Vec<AbortHandle>>,
 }
@@ -48,11 +65,12 @@ impl Drop for Open {
 
 impl Relay {
     /// Starts a relay to the server at this port.
-    pub(crate) async fn to(port: u16) -> Self {
+    pub async fn to(port: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let own = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
             to: port,
+            flow: watch::Sender::new(Flow::Pass),
             made: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             allowed: AtomicUsize::new(usize::MAX),
@@ -64,38 +82,67 @@ impl Relay {
     }
 
     /// Starts a server that closes every connection.
-    pub(crate) async fn to_nowhere() -> Self {
+    pub async fn to_nowhere() -> Self {
         Self::to(0).await
     }
 
+    /// Returns the port that it listens on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns the URL of the endpoint behind it.
-    pub(crate) fn url(&self, path: &str) -> String {
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}/{path}", self.port)
     }
 
-    pub(crate) fn made(&self) -> usize {
+    /// Returns the number of connections so far.
+    #[must_use]
+    pub fn made(&self) -> usize {
         self.shared.made.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn open(&self) -> usize {
+    /// Returns the number of open connections.
+    #[must_use]
+    pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Returns all bytes from clients so far.
-    pub(crate) fn said(&self) -> String {
-        String::from_utf8_lossy(&self.shared.said.lock().unwrap()).into_owned()
+    /// Returns the first MiB that clients have sent since the last call of this function.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let said = std::mem::take(&mut *self.shared.said.lock().unwrap());
+        String::from_utf8_lossy(&said).into_owned()
     }
 
     /// Cuts all connections now.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         for one in self.shared.live.lock().unwrap().drain(..) {
             one.abort();
         }
     }
 
     /// Cuts a connection after this many response bytes.
-    pub(crate) fn cut_after(&self, bytes: usize) {
+    pub fn cut_after(&self, bytes: usize) {
         self.shared.allowed.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Holds all bytes back until [`Relay::pass`]. Connections stay open, and new ones are accepted.
+    pub fn hold(&self) {
+        self.shared.flow.send_replace(Flow::Hold);
+    }
+
+    /// Cuts all connections and refuses new ones until [`Relay::pass`].
+    pub fn refuse(&self) {
+        self.shared.flow.send_replace(Flow::Refuse);
+        self.cut();
+    }
+
+    /// Passes everything on again, first the bytes that were held back.
+    pub fn pass(&self) {
+        self.shared.flow.send_replace(Flow::Pass);
     }
 }
 
@@ -106,19 +153,34 @@ impl Drop for Relay {
     }
 }
 
+impl Shared {
+    /// Waits while bytes are held back. Returns `None` if the connection is to be closed.
+    async fn flows(&self) -> Option<()> {
+        let mut flow = self.flow.subscribe();
+        let flow = *flow.wait_for(|flow| *flow != Flow::Hold).await.ok()?;
+        (flow == Flow::Pass).then_some(())
+    }
+}
+
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((client, _)) = listener.accept().await {
         shared.made.fetch_add(1, Ordering::SeqCst);
         shared.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(shared.clone());
         let pass = Handle::current().spawn(async move { pass(client, open).await });
-        shared.live.lock().unwrap().push(pass.abort_handle());
+        let mut live = shared.live.lock().unwrap();
+        live.retain(|one| !one.is_finished());
+        live.push(pass.abort_handle());
     }
 }
 
 /// Ends both directions when one of them ends. Half-closed connections do not occur here.
 async fn pass(client: TcpStream, open: Open) -> Option<()> {
+    open.0.flows().await?;
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, open.0.to)).await.ok()?;
+    for socket in [&client, &server] {
+        socket.set_nodelay(true).ok()?;
+    }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
@@ -132,7 +194,12 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shar
     let mut buffer = vec![0; 16 << 10];
     loop {
         let read = from.read(&mut buffer).await.ok().filter(|read| *read > 0)?;
-        shared.said.lock().unwrap().extend_from_slice(&buffer[..read]);
+        shared.flows().await?;
+        {
+            let mut said = shared.said.lock().unwrap();
+            let left = MAX_RECORDED - said.len();
+            said.extend_from_slice(&buffer[..read.min(left)]);
+        }
         to.write_all(&buffer[..read]).await.ok()?;
     }
 }
@@ -141,6 +208,7 @@ async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Share
     let mut buffer = vec![0; 16 << 10];
     loop {
         let read = from.read(&mut buffer).await.ok().filter(|read| *read > 0)?;
+        shared.flows().await?;
         let allowed = shared.allowed.load(Ordering::SeqCst);
         let passed = read.min(allowed);
         to.write_all(&buffer[..passed]).await.ok()?;
