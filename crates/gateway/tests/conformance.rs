@@ -1,10 +1,19 @@
 //! Official conformance suite through the gateway: the results are the same as without the gateway.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::large_enum_variant,
+    reason = "a test stops at the first surprise, and there is one front"
+)]
 
+#[path = "cluster/replicas.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod replicas;
 mod support;
 
-use serde_json::json;
+use replicas::{Database, Replicas};
+use serde_json::{Value, json};
 use stayput_testkit::{
+    Balancer,
     mcp::TestServer,
     peers::{self, Verdict},
     program,
@@ -40,16 +49,68 @@ enum Transport {
     Stdio,
 }
 
-/// Runs the suite against the server alone and behind the gateway at `path`, where the server has this `era`.
-///
-/// For some notifications the suite waits for a fixed time, and warns if none came by then. On a busy machine it may
-/// warn in either run. Then both runs are repeated one after the other.
+/// Gateways in front of the server.
+enum Front {
+    One(Gateway),
+    /// Three replicas behind a balancer without stickiness.
+    Three {
+        replicas: Replicas,
+        balancer: Balancer,
+        _database: Database,
+    },
+}
+
+impl Front {
+    async fn three(servers: &Value, database: Database) -> Self {
+        let replicas = Replicas::start(servers, database.url()).await;
+        let balancer = replicas.balancer().await;
+        Self::Three { replicas, balancer, _database: database }
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::One(gateway) => gateway.url.clone(),
+            Self::Three { balancer, .. } => balancer.url(),
+        }
+    }
+
+    /// Checks that every gateway has got a part of the requests.
+    fn check_shares(&self) {
+        let Self::Three { replicas, balancer, .. } = self else { return };
+        for replica in &replicas.all {
+            let address = replica.url.trim_start_matches("http://");
+            let share = balancer.requests().iter().filter(|it| it.gateway == address).count();
+            assert!(share > 10, "{share} requests at {address}");
+        }
+    }
+}
+
+/// Runs the suite through one gateway.
 async fn is_as_good_as_direct(suite: &Suite, transport: Transport, path: &str, era: &str) {
     if peers::are_left_out() {
         return;
     }
-    let mark = mark("conformance");
-    let server = TestServer::conformance().await;
+    let (mark, server) = (mark("conformance"), TestServer::conformance().await);
+    let servers = entry(transport, &server, era, &mark);
+    let front = Front::One(Gateway::start(servers).await);
+    check_suite(suite, &server, front, path).await;
+    gone(&mark).await;
+}
+
+/// Runs the suite through three replicas.
+async fn is_as_good_through_three(suite: &Suite, transport: Transport, database: Database) {
+    if peers::are_left_out() {
+        return;
+    }
+    let (mark, server) = (mark("conformance-three"), TestServer::conformance().await);
+    let servers = entry(transport, &server, "auto", &mark);
+    let front = Front::three(&servers, database).await;
+    check_suite(suite, &server, front, "/mcp/test/~chat").await;
+    gone(&mark).await;
+}
+
+/// Returns the servers of the configuration, where the one of the suite has this `era`.
+fn entry(transport: Transport, server: &TestServer, era: &str, mark: &str) -> Value {
     let mut entry = match transport {
         Transport::Http => json!({ "url": server.url() }),
         Transport::Stdio => {
@@ -57,12 +118,19 @@ async fn is_as_good_as_direct(suite: &Suite, transport: Transport, path: &str, e
         }
     };
     entry["stayput"] = json!({ "era": era });
-    let gateway = Gateway::start(json!({ "test": entry })).await;
+    json!({ "test": entry })
+}
+
+/// Runs the suite against the server alone and behind `front` at `path`.
+///
+/// For some notifications the suite waits for a fixed time, and warns if none came by then. On a busy machine it may
+/// warn in either run. Then both runs are repeated one after the other.
+async fn check_suite(suite: &Suite, server: &TestServer, front: Front, path: &str) {
     let judge = |url: String| {
         let revision = suite.revision;
         tokio::task::spawn_blocking(move || peers::judge(&url, revision))
     };
-    let (alone, behind) = (server.url().to_owned(), format!("{}{path}", gateway.url));
+    let (alone, behind) = (server.url().to_owned(), format!("{}{path}", front.url()));
     let direct = judge(alone.clone());
     let through = judge(behind.clone()).await.unwrap();
     let direct = direct.await.unwrap();
@@ -71,8 +139,7 @@ async fn is_as_good_as_direct(suite: &Suite, transport: Transport, path: &str, e
         let direct = judge(alone).await.unwrap();
         assert!(is_alike(suite, &through, direct), "{}", through.report);
     }
-    drop(gateway);
-    gone(&mark).await;
+    front.check_shares();
 }
 
 /// Returns whether both runs have the same results. A failed check panics, because a repetition would not fix it.
@@ -126,4 +193,28 @@ async fn child_process_conforms_to_2026_07_28() {
 #[tokio::test]
 async fn shared_child_process_conforms_to_2026_07_28() {
     is_as_good_as_direct(&MODERN, Transport::Stdio, "/mcp/test", "modern").await;
+}
+
+/// R166: through three replicas on PostgreSQL, a URL server has the same results as through one gateway.
+#[tokio::test]
+async fn http_server_behind_replicas_conforms_to_2025_11_25() {
+    is_as_good_through_three(&LEGACY, Transport::Http, Database::postgres().await).await;
+}
+
+/// R166: so it has on Redis, in the modern era.
+#[tokio::test]
+async fn http_server_behind_replicas_conforms_to_2026_07_28() {
+    is_as_good_through_three(&MODERN, Transport::Http, Database::redis().await).await;
+}
+
+/// R166: a child process, which one of the replicas has, has the same results, too.
+#[tokio::test]
+async fn child_process_behind_replicas_conforms_to_2025_11_25() {
+    is_as_good_through_three(&LEGACY, Transport::Stdio, Database::redis().await).await;
+}
+
+/// R166: so it has in the modern era.
+#[tokio::test]
+async fn child_process_behind_replicas_conforms_to_2026_07_28() {
+    is_as_good_through_three(&MODERN, Transport::Stdio, Database::postgres().await).await;
 }
