@@ -17,4 +17,4 @@ pub use key::Key;
 pub use name::{InvalidName, Name, conversation_key};
 pub use owner::Owner;
 pub use session_id::SessionId;
-pub use text::InvalidText;
+pub use text::{InvalidText, is_unprintable};

@@ -85,7 +85,7 @@ pub use counter::{Epoch, Generation, Revision};
 pub use events::{Event, EventIds, EventLog, MemoryEventLog, Topic, UnknownEvent};
 pub use identity::{
     Agent, Digest, Handle, HandleHash, InvalidName, InvalidText, Key, Name, Owner, SessionId,
-    content_digest, conversation_key,
+    content_digest, conversation_key, is_unprintable,
 };
 pub use lease::{Holder, HolderId, Lease, LeaseValidity};
 pub use record::{Attachment, Attachments, EndReason, Expiry, Record, SessionEnd};

@@ -291,6 +291,30 @@ async fn model_starts_uses_and_ends_sessions() {
     assert!(!listed.contains("session_start") && !listed.contains("session_id"), "{listed}");
 }
 
+/// A name that changes the direction of the text around it would forge the rows of `stayput sessions`. The id of a host is
+/// hashed then.
+#[tokio::test]
+async fn name_that_would_forge_a_table_is_refused() {
+    let mark = mark("forged");
+    let server = with(stdio(&mark, &[]), json!({ "handles": "always" }));
+    let gateway = Gateway::start(json!({ "test": server })).await;
+    let client = gateway.client("test").await;
+    let odd = "a\u{202e}b";
+    for argument in ["name", "project", "agent"] {
+        let mut arguments = json!({ "name": "plain" });
+        arguments[argument] = odd.into();
+        let refused = ("session_start", arguments, json!({}));
+        let refused = call(&gateway, &client, &[], refused).await;
+        assert!(text(&refused).contains("printable"), "{argument}: {refused}");
+    }
+    let named = ("count", json!({ "session_id": format!("key:{odd}") }), json!({}));
+    let refused = call(&gateway, &client, &[], named).await;
+    assert!(text(&refused).contains("printable"), "{refused}");
+    let hint = json!({ "threadId": odd });
+    assert_eq!(count(&gateway, &client, &[], hint.clone()).await, "1");
+    assert_eq!(count(&gateway, &client, &[], hint).await, "2");
+}
+
 /// R154: a connection can be switched to another session. The switch survives a restart.
 #[tokio::test]
 async fn switched_connection_stays_switched() {

@@ -45,18 +45,27 @@ impl InvalidText {
 /// Checks that `text` has 1 to `limit` bytes and no control character.
 ///
 /// Control characters are refused because no legitimate name has one, PostgreSQL cannot store a
-/// NUL, and a line break forges a line of a log.
+/// NUL, a line break forges a line of a log, and a change of direction a row of a table.
 pub(crate) fn check(what: &'static str, text: &str, limit: usize) -> Result<(), InvalidText> {
     let problem = if text.is_empty() {
         Problem::Empty
     } else if text.len() > limit {
         Problem::TooLong { limit, size: text.len() }
-    } else if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
+    } else if let Some((at, _)) = text.char_indices().find(|(_, c)| is_unprintable(*c)) {
         Problem::Unprintable { at }
     } else {
         return Ok(());
     };
     Err(InvalidText { what, problem })
+}
+
+/// Whether a character is not shown as itself: a control character, a separator of lines, or one
+/// that changes the direction of the text around it.
+#[must_use]
+pub fn is_unprintable(c: char) -> bool {
+    let changes_direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || changes_direction || matches!(c, '\u{2028}'..='\u{202e}')
 }
 
 /// Implements serde through the text form, for types that wrap a checked string.
@@ -89,6 +98,11 @@ mod tests {
         assert_eq!(message(""), "a key is empty; give it at least one character");
         assert_eq!(message("123456789"), "a key has 9 bytes; at most 8 are allowed");
         assert_eq!(message("a\nb"), "a key has a control character at byte 1; use printable text");
-        assert_eq!(message("a\0b"), "a key has a control character at byte 1; use printable text");
+        for text in ["a\0b", "a\u{9b}b", "a\u{2028}b", "a\u{202e}b", "a\u{2066}b", "a\u{200f}b"] {
+            assert!(
+                message(text).starts_with("a key has a control character at byte 1"),
+                "{text:?}"
+            );
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal as _;
 
+use stayput_core::is_unprintable;
+
 /// Formats rows under headings. Each column is as wide as its longest cell.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
@@ -48,9 +50,10 @@ pub(crate) fn strong(text: &str, coloured: bool) -> String {
     if coloured { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// Replaces control characters of foreign text, which could move the cursor of the terminal.
+/// Replaces control characters of foreign text, which could move the cursor of the terminal or turn the text around.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|it| if it.is_control() && it != '\n' { '\u{fffd}' } else { it }).collect()
+    let shown = |it: char| if is_unprintable(it) && it != '\n' { '\u{fffd}' } else { it };
+    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -69,6 +72,6 @@ mod tests {
         assert!(spans.iter().all(|(seconds, text)| span(*seconds) == *text));
         let sizes = [(5 << 10, "5 KiB"), (300 << 20, "300 MiB"), (20 << 30, "20 GiB")];
         assert!(sizes.iter().all(|(bytes, text)| memory(*bytes) == *text));
-        assert_eq!(plain("a\u{1b}[31m\nb"), "a\u{fffd}[31m\nb");
+        assert_eq!(plain("a\u{1b}[31m\nb\u{202e}c"), "a\u{fffd}[31m\nb\u{fffd}c");
     }
 }

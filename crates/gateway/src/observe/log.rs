@@ -5,7 +5,7 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
 };
 
-use stayput_core::{Clock as _, SystemClock};
+use stayput_core::{Clock as _, SystemClock, is_unprintable};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::{
     EnvFilter,
@@ -161,7 +161,7 @@ fn escape(text: &str) -> String {
             '\n' => escaped.push_str("\n  "),
             '\t' => escaped.push(c),
             '\r' => {}
-            c if c.is_control() => escaped.extend(c.escape_default()),
+            c if is_unprintable(c) => escaped.extend(c.escape_default()),
             c => escaped.push(c),
         }
     }
