@@ -16,7 +16,7 @@ use std::{
     io::Write,
     net::Ipv4Addr,
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize},
 };
 
 use hyper::{server::conn::http1, service::service_fn};
@@ -49,6 +49,8 @@ struct Shared {
     /// States that were issued with `input_required`. Any other state is invalid.
     states: Mutex<HashSet<String>>,
     changes: broadcast::Sender<Change>,
+    /// Number of calls of the tool `wait` that were cancelled.
+    cancelled: AtomicUsize,
 }
 
 #[derive(Clone, Copy)]
@@ -90,7 +92,8 @@ impl Server {
     fn new() -> Self {
         let (changes, _) = broadcast::channel(16);
         let states = Mutex::default();
-        Self(Arc::new(Shared { tasks: TaskManager::new(), states, changes }))
+        let cancelled = AtomicUsize::default();
+        Self(Arc::new(Shared { tasks: TaskManager::new(), states, changes, cancelled }))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Client on the official Rust SDK, controlled by lines like those in `peers/clients`.
 
+mod eras;
+
 use std::{collections::HashMap, io::Write, process::ExitCode};
 
 use rmcp::{
@@ -17,13 +19,21 @@ type Client = RunningService<RoleClient, ()>;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs `stayput-sdk-client URL [MODE]`: a legacy client, unless the mode is another one. `peers/clients/lines.mjs`
-/// describes its input and output.
+/// describes its input and output. `stayput-sdk-client use URL` uses the conformance server as `peers/clients/both_eras.py`
+/// uses others.
 #[must_use]
 pub fn main() -> ExitCode {
-    let url = std::env::args().nth(1).unwrap();
-    let modern = std::env::args().nth(2).is_some_and(|mode| mode != "legacy");
+    let words: Vec<String> = std::env::args().skip(1).take(2).collect();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(run(&url, modern));
+    match words.iter().map(|word| &**word).collect::<Vec<_>>()[..] {
+        ["use", url] => {
+            let seen = runtime.block_on(eras::seen(url)).unwrap();
+            std::io::stdout().write_all(format!("{seen}\n").as_bytes()).unwrap();
+        }
+        [url, mode] => runtime.block_on(run(url, mode != "legacy")),
+        [url] => runtime.block_on(run(url, false)),
+        _ => return ExitCode::FAILURE,
+    }
     runtime.shutdown_background();
     ExitCode::SUCCESS
 }

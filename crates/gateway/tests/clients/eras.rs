@@ -1,14 +1,17 @@
 //! Modern clients of each SDK in front of a server of both eras of the same SDK: elicitation, sampling, progress and
 //! cancellation work as without the gateway.
 //!
-//! Tasks are not here: no server of these SDKs runs them in the modern era. The Python SDK 2.3 and FastMCP 4.1 have only a
-//! hook for extensions, and the server package of the TypeScript SDK 2 knows no `tasks/get`. The conformance suite covers
-//! them.
+//! Tasks are run by the server of the Rust SDK alone. The Python SDK 2.3 and FastMCP 4.1 have only a hook for extensions,
+//! and the server package of the TypeScript SDK 2 refuses `tasks/get` in the modern era.
 
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use stayput_testkit::peers::{self, Peer};
+use stayput_testkit::{
+    mcp::TestServer,
+    peers::{self, Peer},
+    program,
+};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
@@ -81,4 +84,26 @@ async fn fastmcp_is_asked_by_a_dual_server() {
 #[tokio::test]
 async fn typescript_sdk_is_asked_by_a_dual_server() {
     is_as_direct(("both_eras.mjs", None), "dual.mjs").await;
+}
+
+/// The server of the Rust SDK is that of the conformance suite. It runs tasks, too.
+#[tokio::test]
+async fn rust_sdk_is_asked_by_a_dual_server() {
+    let programs = || (program("stayput-sdk-client"), program("stayput-conformance-server"));
+    let (program, server) = tokio::task::spawn_blocking(programs).await.unwrap();
+    let client = Peer { program, args: vec!["use".into()], env: Vec::new() };
+    let mark = mark("sdk-eras-rust");
+    let http = TestServer::conformance().await;
+    let stdio = json!({ "command": server, "args": ["stdio", mark] });
+    let gateway = Gateway::start(json!({ "http": { "url": http.url() }, "stdio": stdio })).await;
+    let expected = json!({
+        "version": "2026-07-28", "elicited": "Hello, Ann!", "sampled": r#"{"text":"roses are red","type":"text"}"#,
+        "steps": "done", "progress": [0.0, 50.0, 100.0], "task": ["completed", "computed"],
+        "stopped": "cancelled", "cancelled": true,
+    });
+    assert_eq!(used(&client, http.url()).await, expected, "direct");
+    assert_eq!(used(&client, &gateway.at("http")).await, expected, "http");
+    assert_eq!(used(&client, &gateway.at("stdio/~chat")).await, expected, "stdio");
+    drop(gateway);
+    gone(&mark).await;
 }

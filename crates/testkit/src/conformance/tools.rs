@@ -1,6 +1,6 @@
 //! Tools of the suite.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use rmcp::{
     ErrorData,
@@ -142,6 +142,9 @@ pub(super) async fn call(
         "test_trigger_tool_change" => change(shared, context, Change::Tools).await,
         "test_trigger_prompt_change" => change(shared, context, Change::Prompts).await,
         "greet" => text(&format!("Hello, {}!", argument("name"))),
+        // Two tools that the suite does not know, and that are not in the list.
+        "wait" => wait(shared, context).await?,
+        "cancelled" => text(&shared.cancelled.load(Ordering::SeqCst).to_string()),
         name if name.starts_with("test_input_required_result_") => {
             return asking::call(shared, call, context);
         }
@@ -228,6 +231,17 @@ async fn progress(context: &Context) -> Result<CallToolResponse, ErrorData> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(text("done"))
+}
+
+/// Reports progress, and waits until the call is cancelled.
+async fn wait(shared: &Shared, context: &Context) -> Result<CallToolResponse, ErrorData> {
+    if let Some(token) = context.meta.get_progress_token() {
+        let said = json!({ "progressToken": token, "progress": 1 });
+        context.peer.notify_progress(read(said)).await.map_err(|error| broken(&error))?;
+    }
+    context.ct.cancelled().await;
+    shared.cancelled.fetch_add(1, Ordering::SeqCst);
+    Ok(text("cancelled"))
 }
 
 #[allow(deprecated, reason = "the suite asks for sampling")]

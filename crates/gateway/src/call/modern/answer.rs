@@ -102,6 +102,11 @@ impl<'a> AnswerEdits<'a> {
         edits.apply().unwrap_or_else(fallback)
     }
 
+    /// Whether the result says only that a task was told. The Rust SDK takes one with a `_meta` for the result of a tool.
+    fn is_acknowledgement(&self) -> bool {
+        matches!(self.asked.method, "tasks/cancel" | "tasks/update")
+    }
+
     fn edit(&self, edits: &mut Edits<'_>, result: Raw<'_>) {
         if self.is_legacy() {
             self.translate(edits, result);
@@ -111,7 +116,9 @@ impl<'a> AnswerEdits<'a> {
             // The link uses its own subscription id; the client gets the id of its request.
             edits.replace(id, self.asked.id);
         }
-        if let Some(state) = &self.state {
+        if let Some(state) = &self.state
+            && !self.is_acknowledgement()
+        {
             edits.set_in(result, &[meta::META, meta::STATE], state);
         }
         if self.in_other_era {
