@@ -6,6 +6,8 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "stdio/eras.rs"]
+mod eras;
 #[path = "stdio/faulty.rs"]
 mod faulty;
 #[path = "stdio/flood.rs"]

@@ -186,15 +186,18 @@ fn scripted(script: &str, mark: &str, starts: &tempfile::NamedTempFile) -> Value
         "--starts", starts] })
 }
 
-/// A legacy process that refuses `server/discover`, or that does not answer it, gets `initialize` without a restart. One
-/// that exits is started again. Each is learned once.
+/// A legacy process that refuses `server/discover`, that does not answer it, or that answers nothing before `initialize`,
+/// gets `initialize` without a restart. One that exits is started again. Each is learned once.
 #[tokio::test]
-async fn legacy_process_is_learned_without_a_timeout() {
+async fn legacy_process_is_learned_with_one_start() {
     let refuses = r#"exec "$@""#;
-    let is_silent = r#"grep -v --line-buffered server/discover | "$@""#;
+    let ignores = r#"grep -v --line-buffered server/discover | "$@""#;
+    let is_silent = r#"grep -v --line-buffered -e server/discover -e '"ping"' | "$@""#;
     let exits = r#"read -r line; case "$line" in *server/discover*) exit 3;; esac
         { printf '%s\n' "$line"; cat; } | "$@""#;
-    for (name, script) in [("refuses", refuses), ("silent", is_silent), ("exits", exits)] {
+    for (name, script) in
+        [("refuses", refuses), ("ignores", ignores), ("silent", is_silent), ("exits", exits)]
+    {
         let starts = tempfile::NamedTempFile::new().unwrap();
         let mark = mark(&format!("learned-{name}"));
         let gateway = Gateway::start(json!({ "test": scripted(script, &mark, &starts) })).await;

@@ -94,7 +94,8 @@ impl Engine {
             (Eras::Modern, Era::Legacy) if message.method() == "initialize" => {
                 Some(unserved(&message.params()["protocolVersion"]))
             }
-            (Eras::Legacy, Era::Modern) => {
+            // A legacy server ignores the `_meta` of a method that it knows, and answers `ping` at any time.
+            (Eras::Legacy, Era::Modern) if message.method() != "ping" => {
                 Some(Refusal::new(Code::METHOD_NOT_FOUND, "this server wants to be initialized"))
             }
             _ => None,

@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     engine::{Call, Engine, unserved},
     message::{Incoming, Refusal, notification_text},
-    options::Faults,
+    options::{Eras, Faults},
     scope::{Outlet, Scope},
 };
 
@@ -126,7 +126,8 @@ impl Front {
     }
 
     fn run(self: &Arc<Self>, message: Incoming) {
-        let era = message.era();
+        let is_legacy = self.engine.options.eras == Eras::Legacy;
+        let era = if is_legacy { Era::Legacy } else { message.era() };
         let scope = if era == Era::Legacy { &self.legacy } else { &self.engine.modern };
         let call = Call {
             engine: self.engine.clone(),

@@ -8,7 +8,7 @@ use std::{
 use stayput_wire::{Code, Era, Message, Raw, Version, json, meta};
 
 use crate::{
-    CallError, ClientInfo, Delivery, InitializeResult, LinkOpenError, ServerProtocol,
+    Call, CallError, ClientInfo, Delivery, InitializeResult, LinkOpenError, ServerProtocol,
     link::{Answer, CallOptions, Core, NegotiatedProtocol, RequestOrigin, compose, notification},
 };
 
@@ -84,8 +84,7 @@ pub(crate) async fn initialize(
     Ok(initialize_result)
 }
 
-/// Time after which a process that has not answered `server/discover` gets `initialize`, too. A legacy server may not
-/// answer a method that it does not know.
+/// Time after which a process that answers neither `server/discover` nor `ping` gets `initialize`, too.
 const DISCOVER_ALONE: Duration = Duration::from_secs(1);
 
 /// Performs the modern handshake with a process, or else the legacy one with the same process.
@@ -103,11 +102,14 @@ pub(crate) async fn discover_or_initialize(
     let meta: Vec<_> =
         modern.meta().map(|(key, value)| format!("{}:{value}", json::quote(key))).collect();
     let params = format!(r#"{{"{}":{{{}}}}}"#, meta::META, meta.join(","));
+    let discover = send_first(core, "server/discover", &params, limit).await;
+    let discover = discover.map_err(HandshakeError::Failed)?;
+    let ping = send_first(core, "ping", &params, limit).await.map_err(HandshakeError::Failed)?;
     let mut discovered = Box::pin(async {
-        let answer = first_call(core, "server/discover", &params, limit).await;
+        let answer = first_answer(core, "server/discover", discover).await;
         discovered(core, &answer.map_err(HandshakeError::Failed)?)
     });
-    let mut first = tokio::time::timeout(DISCOVER_ALONE, &mut discovered).await.ok();
+    let mut first = before_ping(&mut discovered, ping).await;
     if let Some(Ok(result)) = first {
         let _ = core.protocol.set(modern);
         return Ok(result);
@@ -140,6 +142,32 @@ pub(crate) async fn discover_or_initialize(
                 return result;
             }
         }
+    }
+}
+
+/// Waits for the result of `server/discover`. `None` if the process is silent to it: it answered the `ping` that was sent
+/// behind it, or nothing for a second.
+///
+/// A legacy server answers `ping` before `initialize`, even if it does not answer methods that it does not know. A modern
+/// server has no `ping` and refuses it, maybe before it answers `server/discover`, so that an error tells nothing.
+async fn before_ping<T>(mut discovered: impl Future<Output = T> + Unpin, ping: Call) -> Option<T> {
+    let pong = async {
+        match ping.answer().await {
+            Ok(answer) if answer.result().is_some() => {}
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        result = &mut discovered => return Some(result),
+        () = pong => {}
+        () = tokio::time::sleep(DISCOVER_ALONE) => {}
+    }
+    // Both answers may have come after the first one was looked for.
+    tokio::select! {
+        biased;
+        result = &mut discovered => Some(result),
+        () = std::future::ready(()) => None,
     }
 }
 
@@ -211,21 +239,39 @@ async fn first_call(
     params: &str,
     limit: Duration,
 ) -> Result<Answer, LinkOpenError> {
+    let call = send_first(core, method, params, limit).await?;
+    first_answer(core, method, call).await
+}
+
+/// Sends a request of the handshake.
+async fn send_first(
+    core: &Arc<Core>,
+    method: &str,
+    params: &str,
+    limit: Duration,
+) -> Result<Call, LinkOpenError> {
     let text = compose(method, Some(params));
     let message = Message::parse(text.as_bytes());
     let message = message.map_err(|_| nonsense(core, method))?;
     let options = CallOptions { limit: Some(limit), ..CallOptions::default() };
-    let answer =
-        async { core.call(&message, options, RequestOrigin::Handshake).await?.answer().await }
-            .await;
-    answer.map_err(|error| match error {
+    let call = core.call(&message, options, RequestOrigin::Handshake).await;
+    call.map_err(|error| first_error(core, method, error))
+}
+
+/// Waits for the answer to a request of the handshake.
+async fn first_answer(core: &Core, method: &str, call: Call) -> Result<Answer, LinkOpenError> {
+    call.answer().await.map_err(|error| first_error(core, method, error))
+}
+
+fn first_error(core: &Core, method: &str, error: CallError) -> LinkOpenError {
+    match error {
         CallError::TimedOut { limit } => {
             let (server, method) = (core.server.name().to_owned(), method.to_owned());
             let not_messages = core.counts().invalid_lines.load(Ordering::Relaxed);
             LinkOpenError::Silent { server, method, limit, not_messages, hint: core.stderr_tail() }
         }
         error => LinkOpenError::of_call(core, error),
-    })
+    }
 }
 
 fn ended(core: &Core) -> LinkOpenError {
