@@ -138,7 +138,7 @@ async fn expect_refusal(victim: &mut Victim<'_>, attack: &str, parts: &[&[u8]]) 
     victim.expect_untouched(attack).await;
 }
 
-/// R062: a body that cannot be parsed ends the connection.
+/// R171: a body that cannot be parsed ends the connection.
 #[tokio::test]
 async fn broken_chunk_closes_the_connection() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("broken-chunk"), &[]) })).await;
@@ -149,7 +149,7 @@ async fn broken_chunk_closes_the_connection() {
     }
 }
 
-/// R062: so does a broken chunk long after the head, with the smuggled request later still.
+/// R171: so does a broken chunk long after the head, with the smuggled request later still.
 #[tokio::test]
 async fn broken_chunk_that_comes_late_closes_the_connection() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("late-chunk"), &[]) })).await;
@@ -174,7 +174,7 @@ async fn broken_chunk_that_comes_late_closes_the_connection() {
     }
 }
 
-/// R062: behind a proxy that forwards bodies unchanged, no client runs a request as another user.
+/// R171: behind a proxy that forwards bodies unchanged, no client runs a request as another user.
 #[tokio::test]
 async fn broken_chunk_runs_nothing_as_another_user() {
     let proxy = json!({ "header": "X-Forwarded-User", "from": ["127.0.0.0/8"] });
@@ -193,7 +193,7 @@ async fn broken_chunk_runs_nothing_as_another_user() {
     }
 }
 
-/// R062: an ambiguous head ends the connection.
+/// R171: an ambiguous head ends the connection.
 #[tokio::test]
 async fn ambiguous_head_closes_the_connection() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("ambiguous-head"), &[]) })).await;
@@ -208,7 +208,7 @@ async fn ambiguous_head_closes_the_connection() {
     }
 }
 
-/// R062: a request that is odd but not ambiguous is read to the end that every reader sees. The request behind it runs
+/// R171: a request that is odd but not ambiguous is read to the end that every reader sees. The request behind it runs
 /// once, as a request of its own.
 #[tokio::test]
 async fn odd_request_ends_where_every_reader_sees_its_end() {
@@ -224,7 +224,7 @@ async fn odd_request_ends_where_every_reader_sees_its_end() {
     }
 }
 
-/// R062: an odd target changes nothing about the end of a request.
+/// R171: an odd target changes nothing about the end of a request.
 #[tokio::test]
 async fn odd_target_does_not_move_the_end_of_a_request() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("odd-target"), &[]) })).await;
@@ -240,7 +240,7 @@ async fn odd_target_does_not_move_the_end_of_a_request() {
     }
 }
 
-/// R062: the connection closes behind trailers. Their end is the one thing about which hyper is generous.
+/// R171: the connection closes behind trailers. Their end is the one thing about which hyper is generous.
 #[tokio::test]
 async fn trailers_close_the_connection() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("trailers"), &[]) })).await;
@@ -259,7 +259,7 @@ async fn trailers_close_the_connection() {
     victim.expect_untouched("trailers").await;
 }
 
-/// R062: a refusal says why, also if hyper refuses the head before the gateway sees it, and also behind a request
+/// R171: a refusal says why, also if hyper refuses the head before the gateway sees it, and also behind a request
 /// that was answered.
 #[tokio::test]
 async fn refused_head_is_answered_with_a_sentence() {
@@ -292,7 +292,7 @@ async fn refused_head_is_answered_with_a_sentence() {
     }
 }
 
-/// R062: an unwanted body is read to its end, or the connection closes. It is never read as a request.
+/// R171: an unwanted body is read to its end, or the connection closes. It is never read as a request.
 #[tokio::test]
 async fn unwanted_body_is_not_read_as_a_request() {
     let servers = json!({ "test": stdio(&mark("unwanted-body"), &[]) });
@@ -338,7 +338,7 @@ async fn unwanted_body_is_not_read_as_a_request() {
     }
 }
 
-/// R062: a client that is refused while it waits for `100 Continue`, or after it sent nothing for too long, cannot
+/// R170: a client that is refused while it waits for `100 Continue`, or after it sent nothing for too long, cannot
 /// send a request in place of the rest of the body.
 #[tokio::test]
 async fn rest_of_a_refused_body_is_not_read_as_a_request() {

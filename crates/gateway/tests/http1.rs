@@ -80,7 +80,7 @@ fn chunked(body: &str) -> String {
     )
 }
 
-/// R062: a request that a proxy could parse differently is refused, and nothing after it is processed.
+/// R171: a request that a proxy could parse differently is refused, and nothing after it is processed.
 #[tokio::test]
 async fn ambiguous_request_smuggles_nothing() {
     let gateway = gateway("smuggled").await;
@@ -110,7 +110,7 @@ async fn ambiguous_request_smuggles_nothing() {
     assert!(said.starts_with("HTTP/1.1 400 ") && !said.contains("200 OK"), "{said}");
 }
 
-/// R062: a client that sends a few bytes of a body now and then cannot hold a connection forever. A body at typing
+/// R170: a client that sends a few bytes of a body now and then cannot hold a connection forever. A body at typing
 /// speed is accepted.
 #[tokio::test]
 async fn slow_body_is_closed() {
@@ -144,7 +144,7 @@ async fn slow_body_is_closed() {
     }
 }
 
-/// R062: a head has to be complete in time, however steadily its bytes come. This holds for the first request of a
+/// R170: a head has to be complete in time, however steadily its bytes come. This holds for the first request of a
 /// connection and for later ones.
 #[tokio::test]
 async fn slow_head_is_closed() {
@@ -191,7 +191,7 @@ async fn half_closed_connection_counts_as_disconnected() {
     assert_eq!(rest(&mut socket).await, "");
 }
 
-/// R062: a request over a limit is refused, and the answer names the limit.
+/// R170: a request over a limit is refused, and the answer names the limit.
 #[tokio::test]
 async fn request_over_a_limit_is_refused() {
     let limits = json!({ "limits": { "body": 65536 } });
@@ -335,7 +335,7 @@ async fn foreign_host_is_refused() {
     }
 }
 
-/// R062: the client info is stored, so its size is limited.
+/// R170: the client info is stored, so its size is limited.
 #[tokio::test]
 async fn size_of_client_info_is_limited() {
     let gateway = gateway("wordy").await;

@@ -33,7 +33,7 @@ async fn rest(socket: &mut TcpStream) -> String {
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
-/// R062: a client over the socket limit gets an error, and is served when a socket is free.
+/// R170: a client over the socket limit gets an error, and is served when a socket is free.
 #[tokio::test]
 async fn sockets_over_the_limit_are_refused() {
     let mark = mark("sockets");
@@ -68,7 +68,7 @@ async fn sockets_over_the_limit_are_refused() {
     }
 }
 
-/// R062: a session has a limit of calls in flight. The next call is refused with a retry hint, and runs when one has
+/// R170: a session has a limit of calls in flight. The next call is refused with a retry hint, and runs when one has
 /// ended.
 #[tokio::test]
 async fn calls_over_the_limit_of_a_session_are_refused() {
@@ -195,7 +195,7 @@ async fn stopping_gateway_finishes_its_answers() {
     assert!(stopping.await.unwrap().0.success());
 }
 
-/// R062: a client can have 256 open server requests. A server over that limit gets an error, and can ask again after
+/// R170: a client can have 256 open server requests. A server over that limit gets an error, and can ask again after
 /// one was answered.
 #[tokio::test]
 async fn server_requests_over_the_limit_are_refused() {

@@ -12,7 +12,7 @@ use support::{Gateway, LONG, mark, stdio};
 const THREADS: usize = 8;
 const EACH: usize = 400;
 
-/// R062, E40: a client error is never answered with a server error, leaves no resources behind, and does not affect
+/// R172: a client error is never answered with a server error, leaves no resources behind, and does not affect
 /// valid clients.
 #[tokio::test]
 async fn malformed_requests_affect_no_other_client() {

@@ -328,7 +328,7 @@ mod redis {
     }
 }
 
-/// R062: a host that connects anew for each call of a conversation does not fill the memory. Connections that were
+/// R170: a host that connects anew for each call of a conversation does not fill the memory. Connections that were
 /// dropped from memory are still known.
 #[tokio::test]
 async fn connections_of_one_session_are_pruned() {

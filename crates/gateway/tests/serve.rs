@@ -337,7 +337,7 @@ async fn messages_are_passed_on_unchanged() {
     assert!(answer.contains(r#"\"n\":1.10,\"big\":123456789012345678901234567890"#), "{answer}");
 }
 
-/// R062: a client error is answered with a message that names it.
+/// R172: a client error is answered with a message that names it.
 #[tokio::test]
 async fn bad_request_is_answered_with_the_reason() {
     let mark = mark("bad");

@@ -104,7 +104,7 @@ async fn unavailable_store_is_reported() {
     assert_eq!(client.text("read", json!({})).await, "1");
 }
 
-/// R062: the use of a connection is written to the store once in a while, not for each request. The store uses it to
+/// R170: the use of a connection is written to the store once in a while, not for each request. The store uses it to
 /// forget older connections of the same session.
 #[tokio::test]
 async fn connection_use_is_written_once_in_a_while() {

@@ -155,7 +155,7 @@ async fn replaced_server_is_closed_and_reports_a_loss() {
     assert_eq!(reserved.kind(), "invalid_input", "{reserved}");
 }
 
-/// R077, R123, R130, R132, R133.
+/// R077, R130, R132, R133.
 #[tokio::test]
 async fn restart_all_closes_all_links() {
     let marker = ProcessMarker::new();

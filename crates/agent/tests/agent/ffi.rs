@@ -7,7 +7,7 @@ use stayput::{
     ffi::{self, InSession as _, ListKind, within},
 };
 
-/// R008, R010.
+/// E04, R008, R010.
 #[tokio::test]
 async fn nested_run_joins_and_only_the_root_ends_it() {
     let marker = ProcessMarker::new();
@@ -27,6 +27,21 @@ async fn nested_run_joins_and_only_the_root_ends_it() {
     marker.wait_until_gone().await;
     let late = within(scope, || hub.call("counter", "count", json!({}))).await;
     assert!(matches!(late, Err(Error::SessionEnded { .. })), "{late:?}");
+}
+
+/// E04: the end of a run ends what it opened, not what is current at its end.
+#[tokio::test]
+async fn run_that_ends_in_another_session_leaves_that_session() {
+    let marker = ProcessMarker::new();
+    let hub = hub(&marker);
+    let other = hub.session("other").await.unwrap();
+    assert_eq!(other.run(count(&hub)).await, 1);
+    let run = ffi::begin_run(&hub, None);
+    assert_eq!(count(&hub).in_session(run.scope()).await, 1);
+    assert_eq!(marker.processes().len(), 2);
+    other.run(async { run.finish().await.unwrap() }).await;
+    assert_eq!(marker.processes().len(), 1);
+    assert_eq!(other.run(count(&hub)).await, 2);
 }
 
 /// R011.

@@ -31,7 +31,7 @@ async fn calls_of_a_run_share_one_server() {
     }
 }
 
-/// R005, R019, E02, E04: fifty concurrent first calls start one process.
+/// R005, R019, E02: fifty concurrent first calls start one process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_runs_are_isolated() {
     let marker = ProcessMarker::new();

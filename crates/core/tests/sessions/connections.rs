@@ -24,7 +24,7 @@ async fn connection_is_found_after_a_restart() {
     assert_eq!(two.find_connection(&ann(), &name).await.unwrap(), None);
 }
 
-/// R062: clients that reconnect and never disconnect do not fill the store while their session lives. A client that
+/// R170: clients that reconnect and never disconnect do not fill the store while their session lives. A client that
 /// returns within the idle time is known, also to the next process.
 #[tokio::test]
 async fn unused_connections_are_removed() {

@@ -140,7 +140,7 @@ mod tests {
         budget.permit(&Owner::verified("test", owner).unwrap())
     }
 
-    /// R062: an owner has its own budget, and all owners together have one. Dropped bodies return their bytes.
+    /// R170: an owner has its own budget, and all owners together have one. Dropped bodies return their bytes.
     #[test]
     fn bodies_over_a_budget_are_refused_until_others_are_dropped() {
         let budget = Arc::new(BodyBudget::default());

@@ -72,7 +72,7 @@ mod tests {
         LimitKey { owner: Owner::verified("test", owner).unwrap(), server: server.into(), listens }
     }
 
-    /// R062: one owner uses up nothing of another, nor one server of another. Dropping a permit frees its slot, and
+    /// R170: one owner uses up nothing of another, nor one server of another. Dropping a permit frees its slot, and
     /// removes the entry when the count is zero.
     #[test]
     fn limit_applies_to_each_owner_and_server() {

@@ -138,7 +138,7 @@ mod tests {
         (0..10_000).take_while(|_| rate_limiter.admit(&owner(name), now).is_ok()).count()
     }
 
-    /// R062: a bucket fills with time up to its limit. One owner uses up nothing of another.
+    /// R170: a bucket fills with time up to its limit. One owner uses up nothing of another.
     #[test]
     fn owners_have_separate_buckets() {
         let (rate, start) = (RateLimiter::new(Some(10)), Instant::now());
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(taken(&rate, "ann", start + Duration::from_secs(1)), 1);
     }
 
-    /// R062: bytes cost as much as requests. An owner pays them off, and no longer than the limit.
+    /// R170: bytes cost as much as requests. An owner pays them off, and no longer than the limit.
     #[test]
     fn bytes_delay_the_next_requests() {
         let (rate, start) = (RateLimiter::new(Some(10)), Instant::now());

@@ -212,7 +212,7 @@ mod tests {
         drop(reading);
     }
 
-    /// R062: an owner with many streams takes no room from another.
+    /// R170: an owner with many streams takes no room from another.
     #[test]
     fn streams_of_the_owner_with_most_are_dropped_first() {
         let cache = StreamCache::default();

@@ -228,7 +228,7 @@ mod tests {
         IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
     }
 
-    /// R062: the limit counts addresses apart, busy sockets stay open, and the socket that was idle longest is closed.
+    /// R170: the limit counts addresses apart, busy sockets stay open, and the socket that was idle longest is closed.
     #[test]
     fn idle_socket_is_evicted_and_busy_one_is_not() {
         let sockets = Arc::new(Sockets::default());

@@ -146,7 +146,7 @@ mod tests {
     use crate::config::target::Target;
     use crate::identify::tests::{Fixture, ann};
 
-    /// R062: the store learns which connections are used, so that it can prune the others. It is not written with each
+    /// R170: the store learns which connections are used, so that it can prune the others. It is not written with each
     /// call, and not for connections without use.
     #[tokio::test]
     async fn store_learns_which_connections_are_used() {

@@ -172,21 +172,21 @@ async fn expect_no_smuggling(kind: ProxyKind) {
     }
 }
 
-/// R062: behind nginx, the gateway runs as a user only requests that nginx forwarded for that user.
+/// R171: behind nginx, the gateway runs as a user only requests that nginx forwarded for that user.
 #[tokio::test]
 async fn nginx_forwards_every_request_that_runs() {
     expect_no_smuggling(ProxyKind::Nginx).await;
     expect_no_smuggling(ProxyKind::LenientNginx).await;
 }
 
-/// R062: so it does behind HAProxy.
+/// R171: so it does behind HAProxy.
 #[tokio::test]
 async fn haproxy_forwards_every_request_that_runs() {
     expect_no_smuggling(ProxyKind::Haproxy).await;
     expect_no_smuggling(ProxyKind::LenientHaproxy).await;
 }
 
-/// R062: a client does not become another user by headers that its proxy overlooks.
+/// R171: a client does not become another user by headers that its proxy overlooks.
 #[tokio::test]
 async fn client_behind_a_proxy_cannot_name_its_user() {
     if peers::are_left_out() {

@@ -65,7 +65,7 @@ async fn until_busy(client: &Modern, busy: bool) -> Value {
     tokio::time::timeout(LONG, asking).await.unwrap()
 }
 
-/// R062: calls without a session have a limit per owner and server. Listeners are counted separately.
+/// R170: calls without a session have a limit per owner and server. Listeners are counted separately.
 #[tokio::test]
 async fn calls_without_a_session_have_a_limit() {
     let (one, other) = (mark("crowd"), mark("crowd-other"));
@@ -102,7 +102,7 @@ async fn calls_without_a_session_have_a_limit() {
     until_busy(&client, false).await;
 }
 
-/// R062: calls of a session have a limit, and a refusal is audited.
+/// R170: calls of a session have a limit, and a refusal is audited.
 #[tokio::test]
 async fn refusal_of_a_busy_session_is_audited() {
     let mark = mark("busy-noted");

@@ -125,7 +125,7 @@ fn call_with(length: usize) -> String {
     .to_string()
 }
 
-/// R062: bodies have a memory budget per owner and in all. A body over it is refused with a sentence, and is taken when
+/// R170: bodies have a memory budget per owner and in all. A body over it is refused with a sentence, and is taken when
 /// others are gone.
 #[tokio::test]
 async fn bodies_over_the_memory_budget_are_refused() {
@@ -161,7 +161,7 @@ async fn bodies_over_the_memory_budget_are_refused() {
     stage.end().await;
 }
 
-/// R062: a body that comes steadily, but takes too long as a whole, is refused. Others get answers meanwhile.
+/// R170: a body that comes steadily, but takes too long as a whole, is refused. Others get answers meanwhile.
 #[tokio::test]
 async fn body_that_takes_too_long_is_refused() {
     let stage = Stage::new("body-time", json!({ "body_time": "2s" })).await;
@@ -203,7 +203,7 @@ async fn body_that_takes_too_long_is_refused() {
     stage.end().await;
 }
 
-/// R062: `_meta` with too many members or bytes is refused before it is read by any later step.
+/// R170: `_meta` with too many members or bytes is refused before it is read by any later step.
 #[tokio::test]
 async fn large_meta_is_refused() {
     let stage = Stage::new("large-meta", json!({})).await;
@@ -233,7 +233,7 @@ async fn large_meta_is_refused() {
     stage.end().await;
 }
 
-/// R062: bytes count against the rate of an owner, and of no other.
+/// R170: bytes count against the rate of an owner, and of no other.
 #[tokio::test]
 async fn large_bodies_use_up_the_rate() {
     let stage =
@@ -251,7 +251,7 @@ async fn large_bodies_use_up_the_rate() {
     stage.end().await;
 }
 
-/// R062: 16 connections with bodies of 31 MiB and millions of members in `_meta` stop no other client, and use no more
+/// R170: 16 connections with bodies of 31 MiB and millions of members in `_meta` stop no other client, and use no more
 /// memory than the budget.
 #[tokio::test]
 async fn flood_of_large_bodies_neither_stalls_nor_exhausts_the_gateway() {
@@ -307,7 +307,7 @@ fn send_blocking(url: &str, token: &str, body: &[u8]) {
     }
 }
 
-/// R062: at the limit of sockets the one that was idle longest is closed, so idle sockets lock nobody out. Those with a
+/// R170: at the limit of sockets the one that was idle longest is closed, so idle sockets lock nobody out. Those with a
 /// request in progress stay.
 #[tokio::test]
 async fn idle_sockets_lock_nobody_out() {
@@ -328,7 +328,7 @@ async fn idle_sockets_lock_nobody_out() {
     stage.end().await;
 }
 
-/// R062: the connections of one address are limited before authentication. Idle ones make room, busy ones do not.
+/// R170: the connections of one address are limited before authentication. Idle ones make room, busy ones do not.
 #[tokio::test]
 async fn sockets_of_one_address_are_limited() {
     let stage = Stage::new("address-sockets", json!({ "sockets_per_address": 3 })).await;
@@ -355,7 +355,7 @@ async fn sockets_of_one_address_are_limited() {
     stage.end().await;
 }
 
-/// R062: `/metrics` shows numbers of all owners, so it needs the role, unless the configuration says otherwise.
+/// `/metrics` shows numbers of all owners, so it needs the role, unless the configuration says otherwise.
 #[tokio::test]
 async fn metrics_need_the_admin_role() {
     let ((ann, hash), (root, roots)) = (token("ann"), token("root"));
@@ -379,7 +379,7 @@ async fn metrics_need_the_admin_role() {
     assert_eq!(statuses(Some("public")).await, [200, 200, 200]);
 }
 
-/// R062: a long list is edited once and not for each request. A flood of requests for it stops no other client, and each
+/// R170: a long list is edited once and not for each request. A flood of requests for it stops no other client, and each
 /// gets the same bytes.
 #[tokio::test]
 async fn flood_of_list_requests_edits_the_list_once() {
@@ -419,7 +419,7 @@ async fn flood_of_list_requests_edits_the_list_once() {
     stage.end().await;
 }
 
-/// R062: at the limit of processes, the owner with more links than its share loses an idle one, though another owner's
+/// R170: at the limit of processes, the owner with more links than its share loses an idle one, though another owner's
 /// was idle for longer.
 #[tokio::test]
 async fn owner_over_its_share_loses_its_idle_link() {

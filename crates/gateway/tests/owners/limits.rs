@@ -31,7 +31,7 @@ async fn advice(answer: stayput_testkit::mcp::Answer) -> (String, u64) {
     (error["error"]["message"].as_str().unwrap().to_owned(), retry)
 }
 
-/// R062: Ann sends ten times as many requests as allowed, and only the allowed ones run. All requests of Bob run.
+/// R170: Ann sends ten times as many requests as allowed, and only the allowed ones run. All requests of Bob run.
 #[tokio::test]
 async fn owner_over_its_rate_is_refused_and_others_are_not() {
     let mark = mark("pace");
@@ -97,7 +97,7 @@ async fn owner_over_its_rate_is_refused_and_others_are_not() {
     gone(&mark).await;
 }
 
-/// R062: each message of a batch counts against the rate.
+/// R170: each message of a batch counts against the rate.
 #[tokio::test]
 async fn batch_does_not_bypass_the_rate_limit() {
     let mark = mark("pace-batch");
@@ -130,7 +130,7 @@ async fn batch_does_not_bypass_the_rate_limit() {
     gone(&mark).await;
 }
 
-/// R062: an owner at its session limit gets an error with a retry hint. Other owners still get sessions.
+/// R170: an owner at its session limit gets an error with a retry hint. Other owners still get sessions.
 #[tokio::test]
 async fn owner_at_its_session_limit_is_refused() {
     let mark = mark("owner-sessions");

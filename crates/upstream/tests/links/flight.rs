@@ -49,9 +49,9 @@ async fn fifty_first_calls_open_one_link() {
     }
 }
 
-/// Fifty sessions learn the era of a server from one process.
+/// Ten sessions learn the era of a server from one process.
 #[tokio::test]
-async fn fifty_sessions_probe_the_era_once() {
+async fn ten_sessions_probe_the_era_once() {
     let (links, folder) = (links(), tempfile::tempdir().unwrap());
     let file = folder.path().join("starts");
     let server = counted(&file, EraChoice::Auto, None);

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::config::target::Target;
 
-    /// R062: the preferences that are remembered per client are limited.
+    /// R170: the preferences that are remembered per client are limited.
     #[test]
     fn preferences_have_a_size_limit() {
         let session = SessionId::generate(Timestamp::from_millis(0));

@@ -100,7 +100,7 @@ mod tests {
         reply::{self, AfterWrite},
     };
 
-    /// E11: the action after a write does not run when the client is gone.
+    /// The action after a write does not run when the client is gone.
     #[tokio::test]
     async fn disconnected_client_does_not_trigger_the_after_write_action() {
         let world = Fixture::new().await;

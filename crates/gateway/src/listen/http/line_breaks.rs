@@ -96,7 +96,7 @@ mod tests {
     }
 
     proptest! {
-        /// E40: a line feed alone is found at every position of the head, however the head arrives.
+        /// R171: a line feed alone is found at every position of the head, however the head arrives.
         #[test]
         fn bare_line_feed_is_found_at_every_position(at in 0..HEAD.len() - 1, cut in 0..HEAD.len()) {
             let mut head = HEAD.to_vec();
@@ -105,7 +105,7 @@ mod tests {
             prop_assert_eq!(checked(&head, cut).contains(&0), is_bare || b"\r".contains(&HEAD[at]));
         }
 
-        /// E40: a second framing header is found, however the head arrives.
+        /// R171: a second framing header is found, however the head arrives.
         #[test]
         fn second_framing_header_is_found(cut in 0..80_usize, one in 0..3_usize, other in 0..3_usize) {
             let lines = ["Content-Length: 5\r\n", "transfer-encoding: chunked\r\n", "content-length:5\r\n"];
