@@ -6,6 +6,8 @@
     reason = "a test stops at the first surprise"
 )]
 
+#[path = "cluster/database_use.rs"]
+mod database_use;
 #[path = "clients/driven.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod driven;

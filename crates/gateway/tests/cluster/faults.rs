@@ -43,6 +43,9 @@ const MARGIN: Duration = Duration::from_millis(150);
 /// Time for which the bytes of a partition are lost, or the replica is stopped, at most.
 const LONGEST_FAULT: Duration = LEASE.saturating_mul(7).checked_div(4).unwrap();
 
+/// Pause of a client between two calls.
+const CALL_INTERVAL: Duration = Duration::from_millis(5);
+
 /// Longest time of a request beyond that of the fault: two seconds after the lease a gateway gives up.
 const REQUEST_LIMIT: Duration = LEASE.saturating_add(Duration::from_secs(8));
 
@@ -198,7 +201,7 @@ fn spawn_client(
                 break;
             }
             writer.write(url).await;
-            sleep(Duration::from_millis(10)).await;
+            sleep(CALL_INTERVAL).await;
         }
         writer
     })

@@ -194,8 +194,10 @@ impl Writer {
     /// Writes one note.
     pub(crate) async fn write(&mut self, url: &str) {
         let note = format!("{}-{}", self.name, self.next);
+        // Many faults come when a call was executed, and has not been answered.
+        let pause = self.next % 3 * 15;
         self.next += 1;
-        match self.call(url, "note_add", json!({ "text": note })).await {
+        match self.call(url, "note_add", json!({ "text": note, "ms": pause })).await {
             Outcome::Ran(_) => {
                 self.answers.acknowledged += 1;
                 self.notes.push(note);

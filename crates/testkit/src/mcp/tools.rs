@@ -93,7 +93,7 @@ pub(super) async fn call(call: &Call) -> Result<Value, Refusal> {
     let arguments = &call.message.params()["arguments"];
     Ok(match name {
         "count" => count(call),
-        "note_add" => note_add(call, arguments),
+        "note_add" => note_add(call, arguments).await,
         "note_list" => {
             let notes = call.scope.state().notes.clone();
             structured(&notes.join("\n"), &json!({ "notes": notes }))
@@ -125,11 +125,17 @@ fn count(call: &Call) -> Value {
     structured(&count.to_string(), &json!({ "count": count }))
 }
 
-fn note_add(call: &Call, arguments: &Value) -> Value {
+/// Adds a note, and answers `ms` later if the call says so: until then it has been executed, and the client does not know.
+async fn note_add(call: &Call, arguments: &Value) -> Value {
     let note = arguments["text"].as_str().unwrap_or_default().to_owned();
-    let mut state = call.scope.state();
-    state.notes.push(note);
-    let kept = state.notes.len();
+    let kept = {
+        let mut state = call.scope.state();
+        state.notes.push(note);
+        state.notes.len()
+    };
+    if let Some(pause) = arguments["ms"].as_u64() {
+        tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+    }
     structured(&kept.to_string(), &json!({ "notes": kept }))
 }
 
