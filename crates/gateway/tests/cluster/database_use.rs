@@ -190,6 +190,7 @@ fn is_lookup(command: &str) -> bool {
 }
 
 /// Returns how often each purpose appears in a part of the log, after printing what requests have asked.
+#[allow(clippy::print_stdout, reason = "it is shown if the test fails")]
 fn count(recorder: &Recorder, log: &str) -> BTreeMap<Purpose, usize> {
     let mut counts = BTreeMap::from([(Purpose::Request, 0)]);
     // Purpose of the next command of each client of the database.
@@ -245,7 +246,6 @@ async fn check_calls(recorder: Recorder, name: &str) {
     let log = recorder.log();
     let (before, during) =
         (count(&recorder, &log[start..begin]), count(&recorder, &log[begin..end]));
-    println!("first calls: {before:?}; then {} calls: {during:?}", callers.len() * 2 * CALLS);
     // Opening sessions and finding their holders does ask.
     assert!(before[&Purpose::Request] >= 2 * callers.len(), "{before:?}");
     assert_eq!(during[&Purpose::Request], 0, "{during:?}");
