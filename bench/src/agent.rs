@@ -1,7 +1,7 @@
 //! Call through a hub, compared with the client of the official SDK: with one session held open, and with a session
 //! opened for each call as most frameworks do.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, process::Command, sync::Arc, time::Duration};
 
 use serde_json::json;
 use stayput::{EraChoice, Http, Hub, Options, Session, Stdio, TransportConfig};
@@ -12,7 +12,7 @@ use crate::{
         load::{Load, Took, Tool, at_once, measure},
         sdk::{self, Sdk},
     },
-    report::{head, line},
+    report::{head, line, middle},
     server::{HttpServer, counter},
 };
 
@@ -21,11 +21,70 @@ const ROUNDS: usize = 7;
 /// Timeout for everything, even on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Runs the measurements.
+/// Number of runs of each build, and target of a comparison.
+const BUILD_RUNS: usize = 5;
+const BUILD_TARGET: f64 = 1.05;
+
+/// Lines of a result, which the comparison of builds reads.
+const CPU: &str = "µs of session, scope, rmcp";
+
+/// Runs the measurements. `STAYPUT_BENCH_OTHER_AGENT` names another build of this program: then both are measured in
+/// turns, and compared.
 pub(crate) fn run() {
+    if let Some(other) = std::env::var_os("STAYPUT_BENCH_OTHER_AGENT") {
+        compare_builds(Path::new(&other));
+        return;
+    }
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     over_stdio(&runtime);
     over_http(&runtime);
+}
+
+/// Runs both builds in turns, and prints the ratio of each cost: the median of the pairs.
+fn compare_builds(other: &Path) {
+    head(&format!(
+        "Calls by an agent: client CPU per call of this build, for one of the other; median of {BUILD_RUNS} pairs"
+    ));
+    let own = std::env::current_exe().unwrap();
+    let mut ratios = BTreeMap::<String, Vec<f64>>::new();
+    for pair in 0..BUILD_RUNS {
+        // Who is first in one pair is last in the next.
+        let (own, other) = if pair % 2 == 0 {
+            let own = costs(&own);
+            (own, costs(other))
+        } else {
+            let other = costs(other);
+            (costs(&own), other)
+        };
+        for (name, cost) in own {
+            ratios.entry(name.clone()).or_default().push(cost / other[&name]);
+        }
+    }
+    for (name, ratios) in ratios {
+        let ratio = middle(ratios);
+        let met = ratio <= BUILD_TARGET;
+        line(&name, &format!("{ratio:.3}"), Some(("≤ 1.05", met)));
+    }
+}
+
+/// Runs a build of this program. Returns the costs of a call, by name.
+fn costs(program: &Path) -> BTreeMap<String, f64> {
+    let mut command = Command::new(program);
+    let output = command.arg("agent").env_remove("STAYPUT_BENCH_OTHER_AGENT").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (mut transport, mut costs) = ("", BTreeMap::new());
+    for line in text.lines() {
+        if let Some((_, rest)) = line.split_once("Calls over ") {
+            transport = rest.split(' ').next().unwrap();
+        }
+        let Some((what, values)) = line.split_once(CPU) else { continue };
+        let values = values.split_whitespace().map(|it| it.parse::<f64>().unwrap());
+        for (way, cost) in ["session", "scope"].into_iter().zip(values) {
+            costs.insert(format!("{transport}, {}{way}", what.trim_start()), cost);
+        }
+    }
+    assert!(!costs.is_empty(), "{} printed no costs: {text}", program.display());
+    costs
 }
 
 fn over_stdio(runtime: &Runtime) {
@@ -168,7 +227,7 @@ fn show(load: Load, [named, ambient, by_hand]: [Took; 3]) {
     let many = if load.at_once == 1 { "one at a time" } else { "32 at once" };
     let size = if load.tool == Tool::Small { "small" } else { "100 kB" };
     line(
-        &format!("{size} results, {many}: µs of session, scope, rmcp"),
+        &format!("{size} results, {many}: {CPU}"),
         &format!("{:.1} {:.1} {:.1}", named.cpu, ambient.cpu, by_hand.cpu),
         None,
     );

@@ -8,6 +8,7 @@
 //! make bench ARGS=identify            cost of identifying the session by an argument or a hint
 //! make bench ARGS=limits              effect of one owner over its limits on another
 //! make bench ARGS=gateway-attacks     effect of large bodies and long lists of one owner on another
+//! make bench ARGS=gateway-dashboard   cost of calls while the dashboard is open
 //! make bench ARGS=gateway-idle        memory of idle sessions
 //! make bench ARGS=gateway-growth      cost of calls with many sessions
 //! ```
@@ -26,6 +27,7 @@ mod client;
 mod contenders;
 #[path = "../counter.rs"]
 mod counter;
+mod dashboard;
 mod growth;
 mod identify;
 mod idle;
@@ -73,6 +75,9 @@ fn main() -> ExitCode {
         }
         if runs("gateway-attacks") {
             attacks::run().await;
+        }
+        if runs("gateway-dashboard") {
+            dashboard::run().await;
         }
         if runs("gateway-idle") {
             idle::run().await;

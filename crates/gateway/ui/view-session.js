@@ -6,7 +6,7 @@ import { bytes, clock, count, duration, micros, sessionName, until } from "./for
 
 const CARRIERS = {
   argument: "the argument session_id", meta: "a member of _meta", header: "the header Stayput-Session", path: "the path of the URL",
-  custom: "a place of identify.also", hint: "a hint of the host", connection: "the connection it came on", cookie: "the cookie",
+  custom: "a place of identify.custom", hint: "a hint of the host", connection: "the connection it came on", cookie: "the cookie",
   minted: "the policy mint: a new session", owner: "the policy owner: one session for all", ephemeral: "no name: a session for this call",
 };
 const CLASSES = [["explicit", "Explicit name"], ["hint", "Host hint"], ["connection", "Connection"], ["policy", "Policy"]];

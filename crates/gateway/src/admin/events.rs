@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, Stream as _, unfold};
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, header};
 use hyper::body::{Body, Frame};
 use serde::Serialize;
 use stayput_core::{Clock as _, SessionId, SystemClock};
@@ -24,6 +24,7 @@ use super::{
     sampler,
 };
 use crate::{
+    auth::Principal,
     observe::recent::{
         event_log::LoggedEvent,
         samples::{INTERVAL, OpenPage, Sample},
@@ -109,8 +110,38 @@ impl EventFilter {
     }
 }
 
-/// Streams the kept events that match the filter, then those that follow, and each sample.
-pub(super) fn follow(app: &Arc<AppState>, query: &Query, headers: &HeaderMap) -> Answer {
+/// Access of a client to the stream, which can end while the stream is open: by a logout, by the end of the login, or by
+/// a credential that expires or leaves the configuration.
+struct Access {
+    app: Arc<AppState>,
+    principal: Principal,
+    /// Headers of the request, if it came with the cookie of a login.
+    login: Option<HeaderMap>,
+}
+
+impl Access {
+    fn new(app: &Arc<AppState>, principal: &Principal, headers: &HeaderMap) -> Self {
+        let is_login =
+            !headers.contains_key(header::AUTHORIZATION) && app.logins.find(headers).is_some();
+        let login = is_login.then(|| headers.clone());
+        Self { app: app.clone(), principal: principal.clone(), login }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_logged_out =
+            self.login.as_ref().is_some_and(|headers| self.app.logins.find(headers).is_none());
+        let known = self.app.now().authenticator.recheck(&self.principal, SystemClock.now());
+        is_logged_out || !known.is_some_and(|known| known.admin)
+    }
+}
+
+/// Streams the kept events that match the filter, then those that follow, and each sample, until the client has no
+/// access any more.
+pub(super) fn follow(
+    app: &Arc<AppState>,
+    query: &Query,
+    (principal, headers): (&Principal, &HeaderMap),
+) -> Answer {
     query.only(&["kinds", "server", "session"])?;
     let filter = EventFilter::read(query)?;
     let last = headers.get(mcp::LAST_EVENT_ID).and_then(|it| it.to_str().ok()?.parse().ok());
@@ -121,9 +152,13 @@ pub(super) fn follow(app: &Arc<AppState>, query: &Query, headers: &HeaderMap) ->
         samples: app.recent.samples.follow(),
         closing: app.closing.clone(),
         filter,
+        access: Access::new(app, principal, headers),
         _page: sampler::open_page(app),
     };
-    let stream = unfold(feed, |mut feed| async { Some((feed.next().await?, feed)) });
+    let stream = unfold(feed, |mut feed| async {
+        let part = feed.next().await?;
+        (!feed.access.is_over()).then_some((part, feed))
+    });
     Ok(reply::stream(AdminStream(Box::pin(stream))))
 }
 
@@ -134,6 +169,7 @@ struct Feed {
     samples: watch::Receiver<Option<Sample>>,
     closing: watch::Receiver<bool>,
     filter: EventFilter,
+    access: Access,
     /// Samples are taken as long as it exists.
     _page: OpenPage,
 }

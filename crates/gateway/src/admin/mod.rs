@@ -92,7 +92,7 @@ pub(crate) async fn answer(
                         the socket, as `stayput sessions` does";
         return Refusal::new(StatusCode::FORBIDDEN, sentence).response();
     }
-    match route(app, head).await {
+    match route(app, principal, head).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(),
     }
@@ -142,7 +142,7 @@ fn parts<'p>(form: &str, path: &'p str) -> Option<[&'p str; 2]> {
     }
 }
 
-async fn route(app: &Arc<AppState>, head: &Parts) -> Answer {
+async fn route(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Answer {
     let Parts { method, uri, headers, .. } = head;
     let (query, path) = (Query::parse(uri)?, uri.path());
     let here = || ROUTES.iter().filter_map(|it| Some((it.0, &it.1, parts(it.2, path)?)));
@@ -171,7 +171,7 @@ async fn route(app: &Arc<AppState>, head: &Parts) -> Answer {
         Route::ListServers => servers::list(app).await,
         Route::ShowStatus => Ok(status::show(app)),
         Route::ShowSamples => Ok(events::samples(app)),
-        Route::FollowEvents => events::follow(app, &query, headers),
+        Route::FollowEvents => events::follow(app, &query, (principal, headers)),
         Route::ShowDocument => Ok(reply::message(OPENAPI)),
     }
 }

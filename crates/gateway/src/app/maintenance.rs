@@ -60,6 +60,19 @@ pub(super) fn close_lost_links(app: &AppState) {
     });
 }
 
+/// Adds each loss of a session's state to the event log when it happens. The next call reports it to its client, the log
+/// and the metrics. State that several sessions share is only reported by their calls.
+pub(super) fn log_losses(app: &AppState) {
+    let events = app.recent.events.clone();
+    app.links.on_loss(move |key, generation, loss| {
+        if let Some(session) = key.scope().session() {
+            let (server, reason) = (key.server(), Some(loss.reason()));
+            let event = Event::Lost { server, reason, generation, detail: loss.detail() };
+            events.add(event.logged(session));
+        }
+    });
+}
+
 /// Keeps as many spare processes ready as the configuration of each server says.
 pub(super) fn start_spares(app: &AppState) {
     app.servers.values().for_each(|server| app.links.warm(server));

@@ -183,6 +183,7 @@ impl Gateway {
         let cluster = cluster::cluster(&plan, &sessions)?;
         let (app, stopping) = build::app(plan, (authenticator, sessions, cluster))?;
         maintenance::close_lost_links(&app);
+        maintenance::log_losses(&app);
         maintenance::sweep_leftovers(&app);
         let listener = match listen {
             Some(address) => Some(bind(address).await?),

@@ -42,8 +42,14 @@ impl Spoken {
 
 /// Runs `stayput` in a folder with this standard input.
 pub(crate) fn stayput(folder: &Path, arguments: &[&str], input: &str) -> Spoken {
+    stayput_with(folder, None, arguments, input)
+}
+
+/// Runs the program with this token in its environment.
+fn stayput_with(folder: &Path, token: Option<&str>, arguments: &[&str], input: &str) -> Spoken {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
     command.args(arguments).current_dir(folder).env("XDG_DATA_HOME", folder.join("data"));
+    command.env_remove("STAYPUT_TOKEN").envs(token.map(|token| ("STAYPUT_TOKEN", token)));
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -186,6 +192,15 @@ async fn remote_gateway_is_called_with_a_token() {
     assert_eq!(run(Some("ann"), &keyed).good(), "1");
     assert_eq!(run(Some("ops"), &keyed).good(), "1", "each has keys of its own");
     assert!(run(None, &keyed).bad().contains("who you are"));
+    // Without a file the token comes from the environment, and the file counts first.
+    let in_environment = |token: &str, more: &[&str]| {
+        let all: Vec<_> =
+            keyed.iter().chain(&["--url", &gateway.url]).chain(more).copied().collect();
+        stayput_with(elsewhere.path(), Some(token), &all, "")
+    };
+    assert_eq!(in_environment(&ann, &[]).good(), "2");
+    assert_eq!(in_environment("stp_unknown", &["--token-file", "ann"]).good(), "3");
+    assert!(in_environment("", &[]).bad().contains("STAYPUT_TOKEN"));
     assert!(run(Some("ann"), &["sessions"]).bad().contains("`admin`"));
     let all = run(Some("ops"), &["sessions", "--json"]).json();
     assert_eq!(all.as_array().unwrap().len(), 2);

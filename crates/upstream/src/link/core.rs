@@ -15,6 +15,7 @@ use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 use super::{
     Call, CallError, CallOptions, ClientCapabilities, Inbox, LinkTransport, Listeners,
     NegotiatedProtocol, PendingCall, RequestOrigin,
+    listener::LossCallback,
     pending::Pending,
     prepare::{self, PreparedMessage},
 };
@@ -448,7 +449,24 @@ impl Core {
         tracing::debug!(server, reason, calls, detail = loss.detail(), "link ended: {loss}");
     }
 
+    /// Calls `callback` once when the link ends, or now if it has ended.
+    pub(super) fn on_loss(&self, callback: LossCallback) {
+        lock(&self.listeners).on_loss = Some(callback);
+        // The link may have ended before the callback was stored.
+        if let Some(loss) = self.loss() {
+            self.report_loss(&loss);
+        }
+    }
+
+    fn report_loss(&self, loss: &Loss) {
+        let callback = lock(&self.listeners).on_loss.take();
+        if let Some(callback) = callback {
+            callback(loss);
+        }
+    }
+
     fn end_listeners(&self, loss: &Arc<Loss>) {
+        self.report_loss(loss);
         let (listeners, held) = {
             let mut listeners = lock(&self.listeners);
             (listeners.drain(), listeners.drop_held())

@@ -7,7 +7,7 @@ use super::{
     Call, ClientCapabilities, Core, Inbox, Incoming, ServerRequest,
     inbox::{MessagePriority, Overflow, QUEUE_LIMIT},
 };
-use crate::{CallError, util::lock::lock};
+use crate::{CallError, Loss, util::lock::lock};
 
 /// Receives messages of the server outside any call: changed lists, updated resources, logs, and requests of
 /// the server.
@@ -71,9 +71,14 @@ impl fmt::Debug for Listener {
     }
 }
 
+/// Callback for the end of a link.
+pub(crate) type LossCallback = Box<dyn FnOnce(&Loss) + Send>;
+
 /// Listeners of one link.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Listeners {
+    /// Callback for the end of the link, until it was called.
+    pub(super) on_loss: Option<LossCallback>,
     all: Vec<(Arc<Inbox>, ClientCapabilities)>,
     /// Requests of the server that came before any client could get them. `None` if none are held.
     held: Option<HeldRequests>,
@@ -87,6 +92,12 @@ struct HeldRequests {
     bytes: usize,
     /// Whether further requests are held.
     is_open: bool,
+}
+
+impl fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listeners({})", self.all.len())
+    }
 }
 
 impl Listeners {

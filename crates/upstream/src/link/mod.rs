@@ -29,7 +29,8 @@ use tokio::time::Instant;
 use stayput_process::{MemoryMeter, ProcessInfo};
 
 use crate::{
-    AtCapacity, InitializeResult, Loss, LossReason, Scope, Server, util::flag::CompletionGuard,
+    AtCapacity, InitializeResult, Loss, LossReason, Scope, Server, link::listener::LossCallback,
+    util::flag::CompletionGuard,
 };
 
 /// Line before the stderr of a child, in the detail of a loss that begins with the end of its output.
@@ -305,6 +306,11 @@ impl Link {
     /// See [`Core::settled`].
     pub(crate) fn settled(&self) {
         self.core.settled();
+    }
+
+    /// Calls `callback` once when the link ends, or now if it has ended. It may be called under locks of the pool.
+    pub(crate) fn on_loss(&self, callback: LossCallback) {
+        self.core.on_loss(callback);
     }
 
     /// Starts to end the link. Calls in flight fail at once.

@@ -18,7 +18,7 @@ mod table;
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -30,7 +30,7 @@ use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::{
     Attachment, AttachmentSink, Budget, BudgetUsage, ClientInfo, Isolation, Limits, Link, LinkKey,
-    LinkOpenError, LinkOwner, LossReason, Profile, Recycle, RecycleFilter, Scope, Server,
+    LinkOpenError, LinkOwner, Loss, LossReason, Profile, Recycle, RecycleFilter, Scope, Server,
     SessionDirs, UnremovedPaths,
     open::opener::{OpenRequest, Opener},
     pool::{
@@ -92,7 +92,11 @@ struct Inner {
     /// Whether the task that measures the memory of children runs.
     measured: AtomicBool,
     closed: Arc<Flag>,
+    on_loss: OnceLock<Arc<OnLoss>>,
 }
+
+/// Callback for lost state behind a link: its key, the generation that follows, and the loss.
+type OnLoss = dyn Fn(&LinkKey, Generation, &Loss) + Send + Sync;
 
 /// Parameters of a request for a link.
 #[derive(Clone, Debug, Default)]
@@ -159,6 +163,7 @@ impl Links {
             probed: ProbedLinks::default(),
             measured: AtomicBool::new(false),
             closed: Arc::default(),
+            on_loss: OnceLock::new(),
         }));
         links.watch_memory(limits);
         links
@@ -169,6 +174,26 @@ impl Links {
     pub fn set_limits(&self, limits: Limits) {
         self.0.opener.budget.set_limits(limits);
         self.watch_memory(limits);
+    }
+
+    /// Calls `callback` when the state behind a link is lost, also without a call: with the key of the link, the
+    /// generation of the next link, and the loss. A link that can be resumed, or ends with its session, loses nothing.
+    /// The callback is called under locks of this pool, so it must not use the pool. Only the first callback counts.
+    pub fn on_loss(&self, callback: impl Fn(&LinkKey, Generation, &Loss) + Send + Sync + 'static) {
+        let _ = self.0.on_loss.set(Arc::new(callback));
+    }
+
+    fn watch_loss(&self, entry: &Arc<PoolEntry>, link: &Link, attachment: &Attachment) {
+        let Some(callback) = self.0.on_loss.get().cloned() else { return };
+        // Weak, because the entry owns the link.
+        let (entry, next) = (Arc::downgrade(entry), attachment.generation.next());
+        let can_go_on = attachment.can_resume() || attachment.is_stateless();
+        link.on_loss(Box::new(move |loss| {
+            let is_lost = loss.reason() != LossReason::Ended && !(loss.leaves_state() && can_go_on);
+            if let Some(entry) = entry.upgrade().filter(|_| is_lost) {
+                callback(&entry.key, next, loss);
+            }
+        }));
     }
 
     /// Returns the profile of a server. An unknown server is probed on a temporary link with the credentials

@@ -207,7 +207,10 @@ impl OpenAttempt {
             Ok((link, attachment, loss)) => {
                 let (generation, era) = (attachment.generation, link.era().name());
                 tracing::debug!(server, session, %generation, era, "link opened");
-                self.entry.opened(self.attempt, link, &attachment, loss);
+                let opened = link.share();
+                if self.entry.opened(self.attempt, link, &attachment, loss) {
+                    self.links.watch_loss(&self.entry, &opened, &attachment);
+                }
             }
             Err(error) => {
                 tracing::debug!(server, session, error = error.brief(), "link not opened");

@@ -271,20 +271,20 @@ impl PoolEntry {
         (state.last.as_deref().cloned(), state.loss.clone())
     }
 
-    /// Stores the link of a successful attempt.
+    /// Stores the link of a successful attempt. Returns whether it is the current link now.
     pub(super) fn opened(
         &self,
         attempt: u64,
         link: Link,
         attachment: &Attachment,
         loss: Option<Arc<Loss>>,
-    ) {
+    ) -> bool {
         let resume_info = ResumeInfo::from_attachment(attachment, &self.server);
         let idle = {
             let mut state = lock(&self.state);
             if state.ended || state.attempt != attempt {
                 // The attempt was given up. The caller drops the link.
-                return;
+                return false;
             }
             link.settled();
             state.loss = loss;
@@ -302,6 +302,7 @@ impl PoolEntry {
             // All callers were cancelled meanwhile.
             self.budget.idle();
         }
+        true
     }
 
     /// Stores the error of a failed attempt.

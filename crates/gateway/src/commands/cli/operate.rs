@@ -55,7 +55,7 @@ pub(crate) struct GatewayArgs {
     /// The address of a gateway, instead of the one that runs here
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) url: Option<String>,
-    /// A file with a token for it
+    /// A file with a token for it [default: the token in the variable STAYPUT_TOKEN]
     #[arg(long, value_name = "FILE", global = true, requires = "url")]
     pub(crate) token_file: Option<PathBuf>,
     /// JSON for programs, instead of lines for people
@@ -167,7 +167,9 @@ Examples:
 
 The page is served on a free port of 127.0.0.1 until Ctrl-C. The address that is
 printed works once: it holds a token, for which the browser gets a cookie. With
---url the gateway is asked over HTTP, and the token must have the role admin.";
+--url the gateway is asked over HTTP, and the token must have the role admin. It
+comes from a file or from the variable STAYPUT_TOKEN, because arguments of a
+command can be read by every user of the machine.";
 
 /// Arguments of `stayput ui`.
 #[derive(Debug, Args)]

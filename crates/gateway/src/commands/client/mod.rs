@@ -39,6 +39,9 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Time that a gateway gets to open its socket, if there is none yet.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Variable of the environment with the token for a gateway elsewhere.
+const TOKEN_VARIABLE: &str = "STAYPUT_TOKEN";
+
 /// Pause between two attempts to open a socket that does not exist yet.
 const START_PAUSE: Duration = Duration::from_millis(20);
 
@@ -102,7 +105,7 @@ impl GatewayResponse {
         }
         Err(RemoteError::Refused(match text {
             Some(sentence) if status == StatusCode::UNAUTHORIZED => {
-                format!("{sentence}; on this command line: --token-file FILE")
+                format!("{sentence}; here: --token-file FILE, or the token in STAYPUT_TOKEN")
             }
             Some(sentence) => sentence.to_owned(),
             None => format!("the gateway answered with HTTP {status}"),
@@ -141,12 +144,7 @@ impl GatewayArgs {
     /// [`GatewayArgsError`] says which option to use.
     pub(crate) fn way(&self, folder: &Path) -> Result<GatewayAddress, GatewayArgsError> {
         if let Some(url) = &self.url {
-            let token = self.token_file.as_ref().map(|file| {
-                let read = std::fs::read_to_string(file);
-                read.map_err(|error| GatewayArgsError::Token { file: file.clone(), error })
-            });
-            let token = token.transpose()?.map(|token| token.trim().to_owned());
-            return GatewayAddress::url(url, token);
+            return GatewayAddress::url(url, self.token()?);
         }
         let definition = match self.config.clone().or_else(|| found(folder)) {
             Some(file) => stdio::read(&file, folder)?,
@@ -159,6 +157,21 @@ impl GatewayArgs {
         let config = definition.config()?;
         let data = self.data.as_deref().or(config.data.as_deref());
         Ok(GatewayAddress::Socket(instance_lock::data_folder(data, &config.store)?))
+    }
+}
+
+impl GatewayArgs {
+    /// Returns the token for a gateway elsewhere: that of `--token-file`, else that of the environment.
+    fn token(&self) -> Result<Option<String>, GatewayArgsError> {
+        let read = |file: &PathBuf| {
+            let read = std::fs::read_to_string(file);
+            read.map_err(|error| GatewayArgsError::Token { file: file.clone(), error })
+        };
+        let token = match &self.token_file {
+            Some(file) => Some(read(file)?),
+            None => std::env::var(TOKEN_VARIABLE).ok(),
+        };
+        Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()))
     }
 }
 

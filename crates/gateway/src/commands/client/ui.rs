@@ -5,15 +5,21 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::PathBuf,
+    pin::Pin,
     process::{Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    body::{Body, Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stayput_core::{Clock as _, SessionId, SystemClock};
 use tokio::{
@@ -137,7 +143,7 @@ async fn accept(page: Arc<Dashboard>, listener: TcpListener) {
 async fn serve(page: Arc<Dashboard>, socket: TcpStream) {
     let service = service_fn(move |request: Request<Incoming>| {
         let page = page.clone();
-        async move { Ok::<_, std::convert::Infallible>(page.answer(&request.into_parts().0).await) }
+        async move { Ok::<_, std::convert::Infallible>(page.answer(request.into_parts().0).await) }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
@@ -146,7 +152,7 @@ async fn serve(page: Arc<Dashboard>, socket: TcpStream) {
 }
 
 impl Dashboard {
-    async fn answer(&self, head: &Parts) -> Response<ForwardedBody> {
+    async fn answer(self: Arc<Self>, head: Parts) -> Response<ForwardedBody> {
         let path = head.uri.path();
         if !is_own(&head.headers) {
             return boxed(dashboard::refusal(
@@ -158,7 +164,7 @@ impl Dashboard {
             return boxed(file);
         }
         if path == dashboard::LOGIN || path == dashboard::LOGOUT {
-            return boxed(self.log_in_or_out(head));
+            return boxed(self.log_in_or_out(&head));
         }
         if path == "/" {
             return boxed(dashboard::redirect());
@@ -172,7 +178,9 @@ impl Dashboard {
         if self.logins.find(&head.headers).is_none() {
             return boxed(dashboard::refusal(StatusCode::UNAUTHORIZED, "log in first"));
         }
-        self.forward(head).await
+        let answer = self.forward(&head).await;
+        let headers = head.headers;
+        answer.map(|body| LoginBody { body, page: self, headers }.boxed_unsync())
     }
 
     /// Exchanges the token of the printed address for a cookie, or removes the cookie.
@@ -222,7 +230,7 @@ impl Dashboard {
             }
         };
         if answer.status() == StatusCode::UNAUTHORIZED {
-            let sentence = "the gateway refuses the token of --token-file";
+            let sentence = "the gateway refuses the token of --token-file or STAYPUT_TOKEN";
             return boxed(dashboard::refusal(StatusCode::BAD_GATEWAY, sentence));
         }
         let (mut head, body) = answer.into_parts();
@@ -233,6 +241,30 @@ impl Dashboard {
         }
         dashboard::protect(&mut head.headers);
         Response::from_parts(head, body)
+    }
+}
+
+/// Body of a forwarded answer. It ends when the login of its request ends, so that a logout also ends event streams.
+struct LoginBody {
+    body: ForwardedBody,
+    page: Arc<Dashboard>,
+    /// Headers of the request.
+    headers: HeaderMap,
+}
+
+impl Body for LoginBody {
+    type Data = Bytes;
+    type Error = <ForwardedBody as Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let next = Pin::new(&mut self.body).poll_frame(cx);
+        if next.is_ready() && self.page.logins.find(&self.headers).is_none() {
+            return Poll::Ready(None);
+        }
+        next
     }
 }
 

@@ -46,6 +46,12 @@ impl LoggedEvent {
         Self { session: Some(session), server: server.map(start), ..self }
     }
 
+    /// Whether both events are the loss of one state.
+    fn is_same_loss(&self, other: &Self) -> bool {
+        let is_same_state = self.session == other.session && self.generation == other.generation;
+        self.kind == other.kind && is_same_state && self.server == other.server
+    }
+
     /// Adds the text of a loss: its end, which tells most.
     pub(crate) fn with_loss(self, generation: u64, detail: &str) -> Self {
         let detail = detail.trim();
@@ -87,9 +93,13 @@ impl Default for EventLog {
 }
 
 impl EventLog {
-    /// Adds an event, and sends it to the open pages.
+    /// Adds an event, and sends it to the open pages. A loss that is in the log is not added again: the log has it
+    /// from the end of the link, and the call that reports it comes later.
     pub(crate) fn add(&self, event: LoggedEvent) {
         let mut kept = self.lock();
+        if event.kind == "lost" && kept.events.iter().any(|known| known.is_same_loss(&event)) {
+            return;
+        }
         kept.last += 1;
         let event = Arc::new(LoggedEvent { number: kept.last, at: SystemClock.now(), ..event });
         if kept.events.len() == KEPT {
@@ -142,6 +152,20 @@ mod tests {
         log.add(LoggedEvent::new("reloaded", None));
         assert_eq!(feed.try_recv().unwrap().kind, "reloaded");
         assert_eq!(log.follow(1_000_000).0.len(), KEPT, "a number of an earlier process");
+    }
+
+    #[test]
+    fn loss_is_logged_once() {
+        let log = EventLog::default();
+        let session = SessionId::generate(SystemClock.now());
+        let lost = |server, generation| {
+            let event = LoggedEvent::new("lost", None).in_session(session, Some(server));
+            log.add(event.with_loss(generation, ""));
+        };
+        for (server, generation) in [("notes", 2), ("notes", 2), ("notes", 3), ("files", 3)] {
+            lost(server, generation);
+        }
+        assert_eq!(log.losses(session).len(), 3);
     }
 
     #[test]

@@ -29,6 +29,6 @@ const _: () = assert!(
 #[derive(Debug, Default)]
 pub(crate) struct RecentActivity {
     pub(crate) calls: Arc<CallHistory>,
-    pub(crate) events: EventLog,
+    pub(crate) events: Arc<EventLog>,
     pub(crate) samples: Arc<Samples>,
 }
