@@ -32,7 +32,7 @@ use crate::{
 
 const SESSIONS: usize = 50;
 const TURNS: usize = 7;
-/// As long as the interval of the samples, and longer than the intervals of the page's requests.
+/// Time of a turn: the interval of the samples, and longer than the intervals of the page's requests.
 const TURN: Duration = Duration::from_secs(5);
 const TARGET: f64 = 1.05;
 
