@@ -186,3 +186,35 @@ async fn stop_signals_the_process_that_the_kernel_names() {
     victim.kill().await.unwrap();
     impostor.wait().await.unwrap();
 }
+
+/// `stop` in another container sees no process id of the holder. It signals nothing, and says where the holder is.
+#[tokio::test]
+async fn stop_signals_nothing_in_another_container() {
+    let (home, mark) = (Home::new(), mark("stop-container"));
+    let mut window = home.in_front(&mark, &["--session", "work"]);
+    window.greet().await;
+    assert_eq!(window.count().await, "1");
+    let plain = home.command();
+    let variables = plain.as_std().get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let refused = tokio::process::Command::new("unshare")
+        .args([
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            env!("CARGO_BIN_EXE_stayput"),
+            "stop",
+            "--yes",
+        ])
+        .envs(variables)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(text(&refused.stderr).contains("runs in another container"), "{refused:?}");
+    assert_eq!(window.count().await, "2");
+    assert!(window.close().await.success());
+    run(&home, &["stop", "--yes"]).await;
+    gone(&mark).await;
+    home.deserted().await;
+}
