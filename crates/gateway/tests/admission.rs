@@ -208,6 +208,31 @@ async fn message_of_a_batch_is_refused_and_audited() {
     gone(&scene.mark).await;
 }
 
+/// A second `initialize` in a batch does not reach the server, whose link other clients may share.
+#[tokio::test]
+async fn initialize_in_a_batch_does_not_reach_the_server() {
+    let scene = Scene::new("admission-initialize");
+    let gateway = scene.gateway().await;
+    let batch = json!([
+        { "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "AGAIN", "version": "1" },
+        } },
+        { "jsonrpc": "2.0", "id": 2, "method": "ping" },
+    ]);
+    for (server, prefix) in [("test", ""), ("", "test__")] {
+        let client = gateway.client_with(server, "2025-03-26", json!({})).await;
+        let counted = client.request(&gateway, "tools/call", echo(prefix)).await;
+        assert!(counted["result"].is_object(), "{counted}");
+        let answers = client.send(&gateway, &batch.to_string()).await.json().await;
+        assert_eq!(answers[0]["error"]["code"], -32600, "{answers}");
+        assert_eq!(answers[1]["result"], json!({}), "{answers}");
+    }
+    let log = std::fs::read_to_string(scene.log()).unwrap();
+    assert!(!log.contains("AGAIN"), "{log}");
+    drop(gateway);
+    gone(&scene.mark).await;
+}
+
 fn meta() -> Value {
     json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {} })

@@ -7,7 +7,7 @@ pub(crate) mod initialize;
 pub(crate) mod lists;
 pub(crate) mod single;
 
-use stayput_wire::Era;
+use stayput_wire::{Code, Era};
 
 use crate::{
     call::{
@@ -30,9 +30,14 @@ fn belongs_home(context: &RequestContext<'_>) -> bool {
         && (list::is_list(method) || method == "logging/setLevel")
 }
 
-/// Answers a request. A legacy client has sent `initialize` before.
+/// Answers a request. A legacy client has sent `initialize` before, alone: one in a batch would reach the server, whose link
+/// other clients may share.
 pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
     let asked = context.request_ref();
+    if asked.method == "initialize" && context.era == Era::Legacy {
+        let sentence = "`initialize` must not be in a batch; send it alone";
+        return context.error(Code::INVALID_REQUEST, sentence).into();
+    }
     if asked.method == "ping" && context.era == Era::Legacy {
         return context.result("{}").into();
     }
