@@ -12,7 +12,10 @@ mod sweep;
 mod table;
 
 use std::{
-    sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -54,6 +57,8 @@ pub struct Sessions {
     restored: RestoredSessions,
     renewing: SingleFlight,
     closed: AtomicBool,
+    /// Number of sessions that were claimed from the store.
+    claimed: AtomicU64,
 }
 
 /// Settings of [`Sessions`].
@@ -274,6 +279,7 @@ impl Sessions {
             restored: RestoredSessions::default(),
             renewing,
             closed,
+            claimed: AtomicU64::new(0),
         })
     }
 
@@ -488,6 +494,11 @@ impl Sessions {
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.len()
+    }
+
+    /// Returns the number of sessions that this process has claimed from the store: of other or earlier processes.
+    pub fn claimed(&self) -> u64 {
+        self.claimed.load(Ordering::Relaxed)
     }
 
     /// Whether the sessions of this process may be used now.

@@ -42,6 +42,33 @@ impl Engine {
         self.links.open(server, link_owner, &asking).await
     }
 
+    /// Returns the link that all users of a scope share, and opens it if there is none. The record of `claim`, the session
+    /// by which this process holds the state, has the attachment: so generations go on where another process has ended.
+    ///
+    /// # Errors
+    /// If the link cannot be opened.
+    pub async fn open_claimed_link(
+        &self,
+        (claim, link_owner): (&Arc<Session>, &LinkOwner),
+        server: &Server,
+        client_info: ClientInfo,
+    ) -> Result<PooledLink, Arc<LinkOpenError>> {
+        let generation = claim.record().generation;
+        let sink: Arc<dyn AttachmentSink> = Arc::new(self.sink(claim, server));
+        let options = LinkOpenOptions { sink: Some(sink), generation, client_info };
+        self.links.open(server, link_owner, &options).await
+    }
+
+    /// Returns the sink for the attachment of a session's link to a server.
+    fn sink(&self, session: &Arc<Session>, server: &Server) -> RecordSink {
+        RecordSink {
+            sessions: self.sessions.clone(),
+            seal: self.seal.clone(),
+            session: session.clone(),
+            server: server.shared_name(),
+        }
+    }
+
     async fn link_options(
         &self,
         session: &Arc<Session>,
@@ -74,12 +101,7 @@ impl Engine {
             tracing::warn!(%session, server = server.name(), "the stored attachment cannot be read; its state is lost");
         }
         let generation = if is_unreadable { record.generation.next() } else { record.generation };
-        let sink = RecordSink {
-            sessions: self.sessions.clone(),
-            seal: self.seal.clone(),
-            session: session.clone(),
-            server: server.shared_name(),
-        };
+        let sink = self.sink(session, server);
         Ok(LinkOpenOptions { client_info, sink: Some(Arc::new(sink)), generation })
     }
 }

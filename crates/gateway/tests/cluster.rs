@@ -15,6 +15,8 @@ mod driven;
 mod example;
 #[path = "cluster/faults.rs"]
 mod faults;
+#[path = "cluster/folders.rs"]
+mod folders;
 #[path = "cluster/forwarding.rs"]
 mod forwarding;
 #[path = "cluster/internal_listener.rs"]
@@ -34,6 +36,8 @@ mod round_robin;
 mod sessions;
 #[path = "cluster/setups.rs"]
 mod setups;
+#[path = "cluster/shared_servers.rs"]
+mod shared_servers;
 #[path = "cluster/stage.rs"]
 mod stage;
 mod support;

@@ -1,6 +1,6 @@
 //! Opening and finding sessions.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     MAX_ATTEMPTS, OpenOptions, OpenedSession, Origin, SessionOpenError, Sessions,
@@ -443,6 +443,7 @@ impl Sessions {
                     if let Some(session) = self.insert_claimed(record, &watch, None)? {
                         pending.settle();
                         self.report_superseded(&session).await?;
+                        self.claimed.fetch_add(1, Ordering::Relaxed);
                         tracing::debug!(session = %id, "session claimed from the store");
                         return Ok(session);
                     }

@@ -2,10 +2,10 @@
 
 use http::Response;
 use serde::Serialize;
-use stayput_core::{Clock as _, SystemClock};
+use stayput_core::{Clock as _, Holder, SystemClock};
 
 use super::json;
-use crate::{reply::Reply, state::AppState};
+use crate::{cluster::Contact, reply::Reply, state::AppState};
 
 #[derive(Serialize)]
 struct Status {
@@ -35,6 +35,19 @@ struct Status {
     sampling_tasks: usize,
     /// Whether other gateways on the store can hold sessions.
     cluster: bool,
+    /// Id of this process as a holder of sessions.
+    holder: String,
+    /// Other gateways of the cluster that live.
+    replicas: Vec<Replica>,
+}
+
+/// Other gateway of the cluster.
+#[derive(Serialize)]
+struct Replica {
+    holder: String,
+    address: String,
+    #[serde(flatten)]
+    contact: Contact,
 }
 
 pub(super) fn show(app: &AppState) -> Response<Reply> {
@@ -43,6 +56,12 @@ pub(super) fn show(app: &AppState) -> Response<Reply> {
     let (pages, sampling_tasks) = app.recent.samples.counts();
     let scheme = if app.rules.tls.is_some() { "https" } else { "http" };
     let url = app.health.address().map(|address| format!("{scheme}://{address}"));
+    let replicas = app.cluster.iter().flat_map(|cluster| cluster.contacts());
+    let replica = |(holder, contact): (Holder, Contact)| Replica {
+        holder: holder.id.to_string(),
+        address: holder.address,
+        contact,
+    };
     json(&Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
@@ -62,5 +81,7 @@ pub(super) fn show(app: &AppState) -> Response<Reply> {
         pages,
         sampling_tasks,
         cluster: app.cluster.is_some(),
+        holder: app.sessions.holder().id.to_string(),
+        replicas: replicas.map(replica).collect(),
     })
 }

@@ -6,7 +6,7 @@ use stayput_core::{EventIds, Sessions, SystemClock};
 use stayput_engine::Engine;
 use stayput_http::{Client, ClientSettings};
 use stayput_process::{Processes, WardenCommand};
-use stayput_upstream::{Limits, LinkSettings, Links, SealKey, SessionDirs};
+use stayput_upstream::{LinkSettings, Links, SealKey, SessionDirs};
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{Plan, ServeError};
@@ -32,9 +32,10 @@ pub(super) fn app(
 ) -> Result<(AppState, watch::Sender<bool>), ServeError> {
     let seal = seal(std::mem::take(&mut plan.seal), &plan.data.join("key"))?;
     let metrics = Metrics::new(plan.servers.iter().map(|it| it.server.name()));
+    let links = links(&plan)?;
     let server_set = ServerSet::new(plan.servers, plan.identify, plan.expiry);
     let (stopping, closing) = watch::channel(false);
-    let (sessions, links) = (Arc::new(sessions), links(&plan.data, plan.limits)?);
+    let sessions = Arc::new(sessions);
     // Random, so that it distinguishes this process from earlier ones.
     let instance_id = stayput_core::content_digest(&secret()?).to_hex();
     let services = Services {
@@ -45,6 +46,7 @@ pub(super) fn app(
         legacy_clients: LegacyClients::default(),
         loss_acknowledgements: LossAcknowledgements::default(),
         generations: SharedGenerations::default(),
+        server_claims: Arc::default(),
         stream_cache: StreamCache::default(),
         ids: EventIds::new(&secret()?),
         call_limiter: Arc::default(),
@@ -103,12 +105,13 @@ fn secret() -> Result<[u8; 32], ServeError> {
     Ok(bytes)
 }
 
-fn links(data: &Path, limits: Limits) -> Result<Links, ServeError> {
-    let failed = |error| ServeError::Data { path: data.to_owned(), error };
+fn links(plan: &Plan) -> Result<Links, ServeError> {
+    let root = plan.private_folders();
+    let failed = |error| ServeError::Data { path: root.clone(), error };
     let program = std::env::current_exe().map_err(failed)?;
     let warden = WardenCommand::new(program, ["warden"]);
     let processes = Processes::wardened(warden, Handle::current());
-    let folders = SessionDirs::new(&data.join("folders")).map_err(failed)?;
+    let (folders, limits) = (SessionDirs::new(&root).map_err(failed)?, plan.limits);
     let settings = LinkSettings { limits, ..LinkSettings::new(processes, folders) };
     Ok(Links::new(settings, Handle::current()))
 }

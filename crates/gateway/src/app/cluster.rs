@@ -1,6 +1,14 @@
 //! This gateway among others on the same store: its registration, the listener for other replicas, and their liveness.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs::DirBuilder,
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use stayput_core::{Digest, Holder, Sessions, Store};
 use stayput_stores::Address;
@@ -10,7 +18,7 @@ use super::{Plan, ServeError, build};
 use crate::{
     cluster::{
         Cluster,
-        registry::{Registry, RegistryError, Row},
+        registry::{LiveGateway, Registry, RegistryError, Row, differences},
     },
     config::ClusterKey,
     listen::{acceptor::Acceptor, workers::Workers},
@@ -34,6 +42,8 @@ pub(super) struct Registration {
     registry: Registry,
     holder: Holder,
     row: Row,
+    /// Differences from other gateways that were logged.
+    logged: Mutex<HashSet<String>>,
 }
 
 /// Whether gateways of several machines can use the store.
@@ -82,9 +92,9 @@ pub(super) async fn join(
     }
     let keys = plan.cluster.iter().flat_map(|it| &it.keys).map(ClusterKey::fingerprint).collect();
     let started = sessions.current_lease().epoch.0;
-    let row = Row { keys, servers: servers_hash(plan), started };
+    let row = Row { keys, servers: servers(plan), folders: volume(plan)?, started };
     let (registry, holder) = (Registry::new(store), sessions.holder().clone());
-    let registration = Registration { registry, holder, row };
+    let registration = Registration { registry, holder, row, logged: Mutex::default() };
     if let Err(error) = registration.enter(plan, sessions).await {
         registration.leave().await;
         // The lease would keep others waiting.
@@ -94,16 +104,59 @@ pub(super) async fn join(
     Ok(Some(registration))
 }
 
-/// Hashes the names of the servers and how they are reached.
-fn servers_hash(plan: &Plan) -> String {
-    let parts = plan.servers.iter().map(|it| {
-        let identity = it.server.configuration().to_hex();
-        format!("{} {identity}", it.server.name())
+/// Returns the servers, each with a hash of how it is reached.
+fn servers(plan: &Plan) -> BTreeMap<String, String> {
+    let hashed = plan.servers.iter().map(|it| {
+        let identity = it.server.written_identity().to_hex();
+        let hash = Digest::compute("stayput.cluster.server", &[identity.as_bytes()]).short();
+        (it.server.name().to_owned(), hash)
     });
-    let mut parts: Vec<String> = parts.collect();
-    parts.sort_unstable();
-    let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
-    Digest::compute("stayput.cluster.servers", &parts).to_hex()
+    hashed.collect()
+}
+
+/// File in the folder of private folders that tells whether two gateways share it.
+const VOLUME: &str = "volume";
+
+/// Returns the id of the volume of private folders, if there is a cluster and one is configured. The first gateway that
+/// uses the folder creates it. Warns if the folders of a server are on the disk of this gateway alone.
+fn volume(plan: &Plan) -> Result<Option<String>, ServeError> {
+    if plan.cluster.is_none() {
+        return Ok(None);
+    }
+    if let Some(root) = &plan.folders {
+        let id = read_or_create_volume(root);
+        return id.map(Some).map_err(|error| ServeError::Data { path: root.clone(), error });
+    }
+    let using = plan.servers.iter().map(|it| &it.server).filter(|it| it.uses_private_dir());
+    let using: Vec<_> = using.map(|it| format!("`{}`", it.name())).collect();
+    if !using.is_empty() {
+        tracing::warn!(
+            "the private folders of {} are on the disk of this gateway: a session that moves to another gateway does not \
+             find its files there; set `folders` to a volume that all gateways share",
+            using.join(", ")
+        );
+    }
+    Ok(None)
+}
+
+fn read_or_create_volume(root: &Path) -> io::Result<String> {
+    let file = root.join(VOLUME);
+    if let Ok(id) = std::fs::read_to_string(&file) {
+        return Ok(id);
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let id = stayput_core::content_digest(&bytes).to_hex();
+    let own = root.join(format!("{VOLUME}.{id}"));
+    std::fs::write(&own, &id)?;
+    // Linked, so that of several gateways one wins, and no one reads half of a file.
+    let linked = std::fs::hard_link(&own, &file);
+    std::fs::remove_file(&own)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => std::fs::read_to_string(&file),
+    }
 }
 
 impl Registration {
@@ -149,9 +202,22 @@ impl Registration {
         self.registry.write(&self.holder, lease, &self.row).await?;
         if let Some(cluster) = &app.cluster {
             let since = Instant::now();
-            cluster.set_live(self.registry.read().await?, since);
+            let live = self.registry.read().await?;
+            self.log_differences(&live);
+            cluster.set_live(live, since);
+            let cluster = cluster.clone();
+            tokio::runtime::Handle::current().spawn(async move { cluster.greet_replicas().await });
         }
         Ok(())
+    }
+
+    /// Logs what other gateways have configured differently, each sentence once.
+    fn log_differences(&self, live: &[LiveGateway]) {
+        let others = live.iter().filter(|it| it.holder.id != self.holder.id);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let sentences: HashSet<_> = others.flat_map(|it| differences(&self.row, it)).collect();
+        sentences.difference(&logged).for_each(|sentence| tracing::warn!("{sentence}"));
+        *logged = sentences;
     }
 
     /// Removes the row.

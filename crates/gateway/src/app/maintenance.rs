@@ -46,17 +46,20 @@ async fn reclaim(app: &AppState) {
 
 /// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
 pub(super) fn close_lost_links(app: &AppState) {
-    let links = app.links.clone();
-    app.sessions.on_lost(move |session, reason| match reason {
-        LostReason::Moved => {
-            tracing::warn!(
-                %session,
-                "session {session}, or its key, was taken over by another process while this one had \
-                 no lease: its links here are closed"
-            );
-            drop(links.release(session));
+    let (links, claims) = (app.links.clone(), app.server_claims.clone());
+    app.sessions.on_lost(move |session, reason| {
+        claims.release(session, &links);
+        match reason {
+            LostReason::Moved => {
+                tracing::warn!(
+                    %session,
+                    "session {session}, or its key, was taken over by another process while this one had \
+                     no lease: its links here are closed"
+                );
+                drop(links.release(session));
+            }
+            LostReason::Ended => drop(links.end(session)),
         }
-        LostReason::Ended => drop(links.end(session)),
     });
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) cluster: Option<ClusterSettings>,
     /// Folder of keys and private folders.
     pub(crate) data: PathBuf,
+    /// Folder of private folders, if it is configured.
+    pub(crate) folders: Option<PathBuf>,
     /// Note for the log if there are fewer sockets than configured.
     pub(crate) socket_note: Option<String>,
 }
@@ -69,6 +71,7 @@ impl Plan {
             listen: Some(config.listen),
             socket: true,
             data: instance_lock::data_folder(config.data.as_deref(), &config.store)?,
+            folders: config.folders,
             store: config.store,
             lease: config.lease,
             servers: config.servers,
@@ -85,6 +88,13 @@ impl Plan {
             open_to_all: false,
             socket_note: (budget < sockets).then(|| descriptors::describe(sockets, budget)),
         })
+    }
+}
+
+impl Plan {
+    /// Returns the folder of the private folders of sessions and owners.
+    pub(super) fn private_folders(&self) -> PathBuf {
+        self.folders.clone().unwrap_or_else(|| self.data.join("folders"))
     }
 }
 

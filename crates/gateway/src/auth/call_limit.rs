@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
-use stayput_core::Owner;
+use stayput_core::{HandleHash, Owner};
 
 use crate::auth::sharded_map::ShardedMap;
 
@@ -14,10 +14,12 @@ use crate::auth::sharded_map::ShardedMap;
 #[derive(Default)]
 pub(crate) struct CallLimiter(ShardedMap<HashMap<LimitKey, u64>>);
 
-/// Owner and server whose calls are counted.
+/// Client and server whose calls are counted.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LimitKey {
     pub(crate) owner: Owner,
+    /// Connection of the client. Clients of an owner that have none are counted together.
+    pub(crate) connection: Option<HandleHash>,
     pub(crate) server: Arc<str>,
     pub(crate) listens: bool,
 }
@@ -69,7 +71,8 @@ mod tests {
     use super::*;
 
     fn at(owner: &str, server: &str, listens: bool) -> LimitKey {
-        LimitKey { owner: Owner::verified("test", owner).unwrap(), server: server.into(), listens }
+        let owner = Owner::verified("test", owner).unwrap();
+        LimitKey { owner, connection: None, server: server.into(), listens }
     }
 
     /// R170: one owner uses up nothing of another, nor one server of another. Dropping a permit frees its slot, and

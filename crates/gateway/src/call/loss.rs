@@ -8,7 +8,7 @@ use stayput_engine::NextState;
 use stayput_upstream::{CallError, Delivery, Loss, LossReason, PooledLink};
 use stayput_wire::{Era, Message, meta};
 
-use super::owner::{CallOwner, OwnerKind};
+use super::owner::{CallOwner, OwnerKind, SessionlessCall};
 use crate::{
     identify::ChosenSession,
     observe::events::Event,
@@ -16,6 +16,7 @@ use crate::{
         self, AfterWrite, ReplyText, RequestRef,
         loss::{self, LossNotices, LossReport},
     },
+    state::shared_generations::{EntryGeneration, SharedUser},
 };
 
 impl CallOwner {
@@ -25,7 +26,10 @@ impl CallOwner {
     }
 
     /// Waits until it is known whether a report of a loss that another replica passes on was written.
-    pub(super) async fn settle_reports(&self) {
+    pub(super) async fn settle_reports(&self, link: &PooledLink) {
+        if let OwnerKind::Sessionless(call) = &self.kind {
+            return self.settle_shared_reports(call, link).await;
+        }
         let (Some(session), Some(generation)) = (self.session(), self.unacknowledged_loss()) else {
             return;
         };
@@ -35,6 +39,17 @@ impl CallOwner {
         {
             // Boxed because it is rare: otherwise the future of every call would be as large.
             Box::pin(cluster.receipts.wait_for(session.id())).await;
+        }
+    }
+
+    /// Waits for the same for a user of a claimed process.
+    async fn settle_shared_reports(&self, call: &SessionlessCall, link: &PooledLink) {
+        let (Some(used), Some(cluster)) = (&call.server_use, &self.app.cluster) else { return };
+        let entry = call.counted(link, link.generation());
+        if call.keeps_state(link)
+            && self.app.generations.lost(&used.user, self.server.name(), entry)
+        {
+            Box::pin(cluster.receipts.wait_for(used.claim.id())).await;
         }
     }
 
@@ -66,15 +81,11 @@ impl CallOwner {
             // It is not known which of several clients without a session gets the report, so every answer carries its
             // generation.
             OwnerKind::Sessionless(call) => {
-                let (owner, entry) =
-                    (&call.place.link_owner().owner, (link.entry_id(), link.generation()));
-                if !call.keeps_state(link) || !app.generations.lost(owner, server, entry) {
+                let (user, entry) = (call.user(), call.counted(link, link.generation()));
+                if !call.keeps_state(link) || !app.generations.lost(&user, server, entry) {
                     return None;
                 }
-                let (app, owner, server) = (app.clone(), owner.clone(), server.to_owned());
-                let note =
-                    AfterWrite::new(None, move || app.generations.tell(&owner, &server, entry));
-                (link.generation(), note)
+                (link.generation(), self.noting_shared(call, (user, entry)))
             }
         };
         let reason = link.loss().map(|loss| loss.reason());
@@ -88,8 +99,12 @@ impl CallOwner {
         asked: RequestRef<'_>,
         error: &CallError,
     ) -> ReplyText {
-        let depends = loss::depends_on_state(asked.method)
-            && !matches!(&self.kind, OwnerKind::Sessionless(call) if call.era == Era::Modern);
+        let is_stateless = match &self.kind {
+            OwnerKind::Session(_) => false,
+            OwnerKind::Sessionless(call) if call.server_use.is_some() => !link.keeps_state(),
+            OwnerKind::Sessionless(call) => call.era == Era::Modern,
+        };
+        let depends = loss::depends_on_state(asked.method) && !is_stateless;
         // A request that does not depend on state does not report the loss; the next one that does will. State behind
         // a link that the gateway only released may still exist.
         let loss = error.loss().filter(|it| depends && it.reason() != LossReason::Released);
@@ -108,15 +123,40 @@ impl CallOwner {
                 let (generation, loss) = (next.generation, Some(loss.clone()));
                 (generation, Some(self.noting(session.session(), (next, loss), notices)))
             }
-            // Shared state is lost for all its users. The report is recorded for the owner, not for a session.
+            // Shared state is lost for all its users. The report is recorded for the user, not for a session.
             OwnerKind::Sessionless(call) => {
                 let generation = link.generation().next();
-                let entry = (link.entry_id(), generation);
-                self.app.generations.tell(&call.place.link_owner().owner, server, entry);
-                (generation, None)
+                let (user, entry) = (call.user(), call.counted(link, generation));
+                match call.server_use {
+                    Some(_) => (generation, Some(self.noting_shared(call, (user, entry)))),
+                    None => {
+                        self.app.generations.tell(&user, server, entry);
+                        (generation, None)
+                    }
+                }
             }
         };
         self.report(asked, generation, reason, error.delivery()).then(then)
+    }
+
+    /// Records that a user of a shared link knows of a loss, when the answer that reports it is written. For a claimed
+    /// process that is stored, so that the next holder does not report it again.
+    fn noting_shared(
+        &self,
+        call: &SessionlessCall,
+        (user, entry): (SharedUser, EntryGeneration),
+    ) -> AfterWrite {
+        let (app, server, used) =
+            (self.app.clone(), self.server.shared_name(), call.server_use.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let claim = used.as_ref().map(|used| used.claim.id());
+        AfterWrite::new(claim, move || {
+            app.generations.tell(&user, &server, entry);
+            if let Some(used) = used {
+                // If the store fails, the loss is reported once more, which is harmless.
+                runtime.spawn(async move { app.write_generation(&used, entry.1).await });
+            }
+        })
     }
 
     fn report(

@@ -123,6 +123,18 @@ async fn identify(
     server: &Server,
     profile: Option<&Arc<Profile>>,
 ) -> (IdentifyOutcome, Option<Box<HeaderValue>>) {
+    if let Some(claim) = context.claim {
+        return match identify::without_names(context).await {
+            Ok(edit) => {
+                let owner = CallOwner::of_claim(context, server, claim).await;
+                (IdentifyOutcome::Owner(owner, edit), None)
+            }
+            Err(refusal) => {
+                let answer = refusal.answer(context.request_ref(), context.era);
+                (IdentifyOutcome::Answered(answer), None)
+            }
+        };
+    }
     if let Some(owner) = profile.and_then(|it| CallOwner::of_none(context, server, it)) {
         let edit = RequestEdit::without_meta_name(context.message);
         return (IdentifyOutcome::Owner(owner, edit), None);
@@ -181,7 +193,7 @@ async fn start(
     if let Some(sentence) = era.refusal(&link, asked.method) {
         return refused(CallEnd::Denied, context.error(Code::METHOD_NOT_FOUND, &sentence));
     }
-    owner.settle_reports().await;
+    owner.settle_reports(&link).await;
     let lost = match owner.pending_loss(&link, asked) {
         Some(_) if owner.restarts() => owner.unacknowledged_loss(),
         Some(report) => return refused(CallEnd::Lost, report),

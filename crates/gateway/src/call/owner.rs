@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::{ActiveSession, Handle, Origin, Session};
+use stayput_core::{ActiveSession, Generation, Handle, Origin, Session};
 use stayput_upstream::{
     ClientInfo, Isolation, LinkOpenError, LinkOpenOptions, LinkOwner, PooledLink, Profile, Server,
 };
@@ -18,7 +18,11 @@ use crate::{
         recent::NameSource, session_extension::SessionExtension, session_stats::SessionStats,
     },
     reply::{RequestRef, loss},
-    state::AppState,
+    state::{
+        AppState,
+        shared_generations::{EntryGeneration, SharedUser},
+        shared_servers::ServerUse,
+    },
 };
 
 /// Owner of a call at one server.
@@ -32,7 +36,8 @@ pub(super) struct CallOwner {
 
 pub(super) enum OwnerKind {
     Session(ChosenSession),
-    /// Modern call without a session: on the shared link, or on a temporary one.
+    /// Call without a session: a modern one on the shared link or on a temporary one, or one on a link that this replica
+    /// has claimed for all its users.
     Sessionless(Box<SessionlessCall>),
 }
 
@@ -43,9 +48,28 @@ pub(super) struct SessionlessCall {
     permit: Option<CallPermit>,
     /// Protocol era of the server. A modern server keeps no state between calls.
     pub(super) era: Era,
+    /// Use of the claimed process, if the link leads to one.
+    pub(super) server_use: Option<Arc<ServerUse>>,
 }
 
 impl SessionlessCall {
+    /// Returns the user that is told of a loss.
+    pub(super) fn user(&self) -> SharedUser {
+        match &self.server_use {
+            Some(used) => used.user.clone(),
+            None => SharedUser::Owner(self.place.link_owner().owner.clone()),
+        }
+    }
+
+    /// Returns the generation of a link as it is counted for users. That of a claimed process goes on across links, and
+    /// across replicas.
+    pub(super) fn counted(&self, link: &PooledLink, generation: Generation) -> EntryGeneration {
+        match self.server_use {
+            Some(_) => (0, generation),
+            None => (link.entry_id(), generation),
+        }
+    }
+
     /// Returns whether the server keeps state behind this link.
     pub(super) fn keeps_state(&self, link: &PooledLink) -> bool {
         self.era == Era::Legacy && link.keeps_state()
@@ -67,10 +91,36 @@ impl CallOwner {
         }
         let place = Sessionless::new(&app, context.owner, isolation == Isolation::PerSession);
         let listens = era::listens(method);
-        let at = LimitKey { owner: context.owner.clone(), server: server.shared_name(), listens };
+        let (owner, server_name) = (context.owner.clone(), server.shared_name());
+        let at = LimitKey { owner, connection: None, server: server_name, listens };
         let permit = app.call_limiter.enter(at, app.rules.calls);
-        let kind = OwnerKind::Sessionless(Box::new(SessionlessCall { place, permit, era }));
+        let call = SessionlessCall { place, permit, era, server_use: None };
+        let kind = OwnerKind::Sessionless(Box::new(call));
         Some(Self { app, server: server.clone(), era: context.era, kind })
+    }
+
+    /// Returns the owner of a request to a process that this replica has claimed for all its users.
+    pub(super) async fn of_claim(
+        context: &RequestContext<'_>,
+        server: &Server,
+        claim: &Arc<ActiveSession>,
+    ) -> Self {
+        let app = context.app.clone();
+        let connection = context.connection.map(|it| &**it);
+        let used = app.begin_server_use(claim, context.owner, connection).await;
+        let at = LimitKey {
+            owner: context.owner.clone(),
+            connection: connection.map(|it| it.name().hash(context.owner)),
+            server: server.shared_name(),
+            listens: era::listens(context.request_ref().method),
+        };
+        let permit = app.call_limiter.enter(at, app.rules.calls);
+        let place = Sessionless::new(&app, context.owner, false);
+        let server_use = Some(used.into());
+        // The link says whether there is state.
+        let call = SessionlessCall { place, permit, era: Era::Legacy, server_use };
+        let kind = OwnerKind::Sessionless(Box::new(call));
+        Self { app, server: server.clone(), era: context.era, kind }
     }
 
     /// Returns a session as the owner.
@@ -188,6 +238,10 @@ impl CallOwner {
                 let (engine, session) = (&self.app.engine, chosen.session.session());
                 engine.open_link((session, &link_owner), &server, client_info).await
             }
+            OwnerKind::Sessionless(sessionless) if let Some(used) = &sessionless.server_use => {
+                let claim = (used.claim.session(), &link_owner);
+                self.app.engine.open_claimed_link(claim, &server, client_info).await
+            }
             OwnerKind::Sessionless(sessionless) => {
                 let mut options = LinkOpenOptions::default();
                 if sessionless.place.is_alone() {
@@ -220,19 +274,33 @@ impl CallOwner {
         link: &PooledLink,
         asked: RequestRef<'_>,
     ) -> Result<(), String> {
-        let OwnerKind::Session(chosen) = &self.kind else { return Ok(()) };
         if !loss::depends_on_state(asked.method) {
             return Ok(());
         }
+        let chosen = match &self.kind {
+            OwnerKind::Session(chosen) => chosen,
+            OwnerKind::Sessionless(call) => {
+                return match &call.server_use {
+                    Some(used) if link.keeps_state() => {
+                        let generation = link.generation();
+                        self.app.note_server_use(used, self.server.name(), generation).await
+                    }
+                    _ => Ok(()),
+                };
+            }
+        };
         let engine = &self.app.engine;
         let noted =
             engine.note_shared_state(chosen.session.session(), self.server.name(), link).await;
         noted.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Returns whether a call that certainly did not run is sent again after a loss. Modern clients get the error.
+    /// Returns whether a call that certainly did not run is sent again after a loss. Modern clients get the error, and so
+    /// do clients without a session, whose answers could not tell of the loss.
     pub(super) fn restarts(&self) -> bool {
-        self.era == Era::Legacy && self.app.restarting.contains(self.server.name())
+        self.session().is_some()
+            && self.era == Era::Legacy
+            && self.app.restarting.contains(self.server.name())
     }
 
     /// Returns the state behind the link as JSON for a modern client, if the server keeps state.

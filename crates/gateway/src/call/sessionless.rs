@@ -58,6 +58,7 @@ impl AppState {
         owner: &Owner,
         opener: Option<ClientInfo>,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+        self.adopt_profile(server, owner).await;
         let common = Sessionless::new(self, owner, false);
         if let Some(known) = self.links.known_profile(server, common.link_owner()).await {
             return Ok(known);

@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use stayput_core::{Handle, Holder};
+use stayput_core::{Handle, Holder, Owner};
 use stayput_http::{Delivery, Request};
+use stayput_upstream::Profile;
 use stayput_wire::{Message, header as mcp};
 
 use super::{
@@ -17,7 +18,7 @@ use super::{
     signature::NOT_HELD,
 };
 use crate::{
-    auth::Principal,
+    auth::{Claims, Principal},
     reply::{self, AfterWrite, Reply},
 };
 
@@ -29,6 +30,12 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Path at which a replica is told that a connection has another default session.
 pub(crate) const CONNECTION_CHANGED: &str = "/cluster/connection";
+
+/// Start of the path at which a replica tells the profile of a server whose process it holds. The name follows.
+pub(crate) const PROFILE: &str = "/cluster/profile/";
+
+/// Longest time for such an answer. The server may have to start.
+const PROFILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause before a replica that has not read a connection anew is told again.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(200);
@@ -58,6 +65,19 @@ pub(crate) enum ForwardOutcome {
     Rejected(String),
     /// The request was sent, and the answer did not come: it may have run.
     Unknown(String),
+}
+
+impl ForwardOutcome {
+    /// Label in the metrics.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Answered(_) => "answered",
+            Self::NotHeld => "not_held",
+            Self::NotSent(_) => "not_sent",
+            Self::Rejected(_) => "rejected",
+            Self::Unknown(_) => "unknown",
+        }
+    }
 }
 
 impl Cluster {
@@ -111,8 +131,7 @@ impl Cluster {
                 return ForwardOutcome::NotHeld;
             }
             let text = String::from_utf8_lossy(&text).into_owned();
-            tracing::warn!("the replica at {} refused a request: {text}", to.address);
-            return ForwardOutcome::Rejected("it refuses requests of this gateway".to_owned());
+            return ForwardOutcome::Rejected(text);
         }
         let receipt = Receipt::owed(self, to, principal, &answer.headers);
         relay(answer, (&peer, &body), receipt).await
@@ -143,6 +162,27 @@ impl Cluster {
             }
         });
         join_all(told).await;
+    }
+
+    /// Reads the profile of a server for an owner from the replica that holds its process.
+    pub(crate) async fn profile(
+        self: &Arc<Self>,
+        from: &Holder,
+        server: &str,
+        owner: &Owner,
+    ) -> Option<Profile> {
+        let principal = Principal::forwarded(owner.clone(), Claims::default(), false);
+        let request = ForwardedRequest {
+            method: &Method::GET,
+            path: &format!("{PROFILE}{server}"),
+            headers: &HeaderMap::new(),
+            body: Bytes::new(),
+            principal: &principal,
+        };
+        let asked = tokio::time::timeout(PROFILE_TIMEOUT, self.forward(from, request));
+        let Ok(ForwardOutcome::Answered(answer)) = asked.await else { return None };
+        let Reply::Whole(text, _) = answer.body() else { return None };
+        Profile::from_text(str::from_utf8(text).ok()?)
     }
 
     /// Tells a replica to read a connection anew, until it has done so or is gone.

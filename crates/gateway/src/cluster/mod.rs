@@ -8,11 +8,13 @@
 //! | `registry.rs` | rows of all gateways in the store: address, lease, fingerprints of keys |
 //! | `signature.rs`, `replay.rs` | signed requests between replicas, each accepted once |
 //! | `forward.rs` | request to the holder of a session, and the certainty whether it ran |
+//! | `contact.rs` | whether replicas reach each other, and whether their clocks agree |
 //! | `proxied.rs` | answer of a replica, passed on to the client as it comes |
 //! | `receipts.rs` | receipts for answers that report a loss: the client has got them |
 //! | `holders.rs` | cache of the holders of sessions |
 //! | `peers.rs` | replicas that are known to live |
 
+mod contact;
 mod forward;
 mod holders;
 mod peers;
@@ -28,16 +30,20 @@ use stayput_core::Holder;
 use stayput_http::{Client, ClientError, ClientSettings, Proxy};
 use tokio::time::Instant;
 
+use self::{
+    contact::Contacts, holders::HolderCache, peers::Peers, receipts::ReceiptsInFlight,
+    registry::LiveGateway, replay::ReplayGuard, signature::Signer,
+};
 pub(crate) use self::{
-    forward::{CONNECTION_CHANGED, ForwardOutcome, ForwardedRequest, unknown},
+    contact::{Contact, HELLO},
+    forward::{CONNECTION_CHANGED, ForwardOutcome, ForwardedRequest, PROFILE, unknown},
     receipts::{PendingReceipts, RECEIPTS},
     signature::{NOT_HELD, SignatureError, VerifiedRequest},
 };
-use self::{
-    holders::HolderCache, peers::Peers, receipts::ReceiptsInFlight, registry::LiveGateway,
-    replay::ReplayGuard, signature::Signer,
-};
-use crate::config::ClusterKey;
+use crate::{config::ClusterKey, observe::metrics::LabelledCounter};
+
+/// Outcomes of a forwarded request.
+pub(crate) const FORWARDED: [&str; 5] = ["answered", "not_held", "not_sent", "rejected", "unknown"];
 
 /// This replica, and its view of the others.
 pub(crate) struct Cluster {
@@ -47,6 +53,9 @@ pub(crate) struct Cluster {
     replay: ReplayGuard,
     client: Client,
     peers: Peers,
+    contacts: Contacts,
+    /// Outcomes of forwarded requests, for the metrics.
+    pub(crate) forwarded: LabelledCounter,
     /// Holders of sessions, as far as requests have shown them.
     pub(crate) holders: HolderCache,
     /// Receipts that other replicas owe to this one.
@@ -68,6 +77,8 @@ impl Cluster {
             replay: ReplayGuard::default(),
             client: Client::new(&settings)?,
             peers: Peers::default(),
+            contacts: Contacts::default(),
+            forwarded: LabelledCounter::new(&FORWARDED),
             holders: HolderCache::default(),
             receipts: Arc::default(),
             receipts_in_flight: ReceiptsInFlight::default(),
@@ -95,7 +106,9 @@ impl Cluster {
     /// Sets the gateways whose leases were alive at `since`. Requests in flight to others fail.
     pub(crate) fn set_live(&self, live: Vec<LiveGateway>, since: Instant) {
         let others = live.into_iter().filter(|it| it.holder.id != self.own.id);
-        for gone in self.peers.update(others.map(|it| it.holder), since) {
+        let others: Vec<_> = others.map(|it| it.holder).collect();
+        self.contacts.retain(&others.iter().map(|it| it.id).collect::<Vec<_>>());
+        for gone in self.peers.update(others.into_iter(), since) {
             tracing::warn!(replica = %gone.id, "replica {} at {} is gone", gone.id, gone.address);
             self.holders.forget_holder(&gone);
         }

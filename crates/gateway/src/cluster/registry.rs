@@ -3,7 +3,10 @@
 //! The rows are state of a session with a fixed id, which no client can reach: so every store can hold them. A row is
 //! valid as long as the lease in it, which the store's clock judges.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{
@@ -42,8 +45,12 @@ pub(crate) fn internal_owner(subject: &str) -> Option<Owner> {
 pub(crate) struct Row {
     /// Fingerprints of its cluster keys. Empty for a gateway without `cluster`.
     pub(crate) keys: Vec<String>,
-    /// Hash of its servers.
-    pub(crate) servers: String,
+    /// Its servers, each with a hash of how it is reached.
+    #[serde(default)]
+    pub(crate) servers: BTreeMap<String, String>,
+    /// Id of the volume of its private folders, if a folder for all gateways is configured.
+    #[serde(default)]
+    pub(crate) folders: Option<String>,
     /// Epoch of its first lease, which orders the starts of gateways. It may have got later leases since.
     pub(crate) started: u64,
 }
@@ -182,10 +189,7 @@ impl Registry {
         let others: Vec<_> = others.collect();
         match others.iter().find_map(|other| conflict(row, other)) {
             Some(refusal) => Err(refusal),
-            None => {
-                warn_about_servers(row, &others);
-                Ok(())
-            }
+            None => Ok(()),
         }
     }
 
@@ -234,15 +238,27 @@ fn conflict(own: &Row, other: &LiveGateway) -> Option<RegistryError> {
     (!shares).then_some(RegistryError::OtherKey(place))
 }
 
-/// Warns if another gateway of the cluster has other servers.
-fn warn_about_servers(own: &Row, others: &[LiveGateway]) {
-    for other in others.iter().filter(|it| it.row.servers != own.servers) {
-        tracing::warn!(
-            "the gateway at {} is configured with other servers than this one: a session that moves between them can \
-             lose its state; give all gateways of a cluster the same `mcpServers`",
-            other.holder.address
-        );
+/// Returns what two gateways of a cluster have configured differently, in sentences for the operator.
+pub(crate) fn differences(own: &Row, other: &LiveGateway) -> Vec<String> {
+    let (address, row) = (&other.holder.address, &other.row);
+    let names: BTreeSet<_> = own.servers.keys().chain(row.servers.keys()).collect();
+    let differ = |name: &&&String| own.servers.get(**name) != row.servers.get(**name);
+    let differing: Vec<_> = names.iter().filter(differ).map(|name| format!("`{name}`")).collect();
+    let mut all = Vec::new();
+    if !differing.is_empty() {
+        all.push(format!(
+            "the gateway at {address} is configured with other servers than this one ({}): a session that moves between \
+             them can lose its state; give all gateways of a cluster the same `mcpServers`",
+            differing.join(", ")
+        ));
     }
+    if (own.folders.is_some() || row.folders.is_some()) && own.folders != row.folders {
+        all.push(format!(
+            "the gateway at {address} does not see the private folders of this one: sessions that use them lose their \
+             state when they move between the two; mount one volume for all gateways, and set `folders` of each to its path"
+        ));
+    }
+    all
 }
 
 /// Id of the session whose state is the registry.

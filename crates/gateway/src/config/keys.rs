@@ -22,6 +22,7 @@ pub(super) const FILE: &[&str] = &[
     "seal",
     "cluster",
     "data",
+    "folders",
     "ui",
 ];
 

@@ -93,6 +93,8 @@ pub(crate) struct Config {
     pub(crate) cluster: Option<ClusterSettings>,
     /// Folder of keys and private folders, if it is not derived from the store.
     pub(crate) data: Option<PathBuf>,
+    /// Folder of private folders, if it is not in the data folder.
+    pub(crate) folders: Option<PathBuf>,
     /// Warnings about ignored parts of the file.
     pub(crate) warnings: Vec<String>,
     /// Servers that are disabled because their entry is invalid, each with its error.
@@ -206,6 +208,7 @@ impl Config {
             seal: settings.seal,
             cluster: settings.cluster,
             data: settings.data,
+            folders: settings.folders,
             warnings,
             broken: Vec::new(),
         };
@@ -234,6 +237,7 @@ impl fmt::Debug for Config {
             .field("seal", &self.seal)
             .field("cluster", &self.cluster)
             .field("data", &self.data)
+            .field("folders", &self.folders)
             .field("warnings", &self.warnings)
             .field("broken", &self.broken)
             .finish()

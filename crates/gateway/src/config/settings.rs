@@ -114,6 +114,7 @@ pub(super) struct Settings {
     pub(super) seal: Vec<SealKey>,
     pub(super) cluster: Option<ClusterSettings>,
     pub(super) data: Option<PathBuf>,
+    pub(super) folders: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -135,6 +136,7 @@ impl Default for Settings {
             seal: Vec::new(),
             cluster: None,
             data: None,
+            folders: None,
         }
     }
 }
@@ -161,6 +163,7 @@ impl Settings {
             observe: observe::observe(&table)?,
             cluster: table.read("cluster", cluster::cluster)?,
             data: table.read("data", folder)?,
+            folders: table.read("folders", folder)?,
             show_arguments: table.read("ui", observe::ui)?.unwrap_or_default(),
         })
     }

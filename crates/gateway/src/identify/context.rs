@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use stayput_core::{Owner, Session};
+use stayput_core::{ActiveSession, Owner, Session};
 use stayput_upstream::{LinkOwner, Server};
 use stayput_wire::{Code, Era, Message};
 
@@ -37,6 +37,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) era: Era,
     /// Whether the client reads event streams.
     pub(crate) streams: bool,
+    /// Claim by which this replica holds the process of the server for all its users, if it does.
+    pub(crate) claim: Option<&'a Arc<ActiveSession>>,
 }
 
 impl<'a> RequestContext<'a> {
@@ -59,6 +61,7 @@ impl<'a> RequestContext<'a> {
             connection: None,
             era,
             streams: true,
+            claim: None,
         }
     }
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use stayput_core::{ActiveSession, Handle, Name, Origin};
 use stayput_identify::{MetaMembers, read_hints};
 pub(crate) use stayput_identify::{RequestEdit, add_handle};
+use stayput_upstream::Server;
 
 pub(crate) use self::{
     connection::{refusal_if_home_is_elsewhere, set_default_session},
@@ -32,7 +33,11 @@ pub(crate) use self::{
     refusal::Refusal,
 };
 use self::{ephemeral::EphemeralSession, explicit::ReadNames};
-use crate::{observe::recent::NameSource, reply::ReplyText, state::AppState};
+use crate::{
+    observe::recent::NameSource,
+    reply::ReplyText,
+    state::{AppState, shared_servers::ServerHolder},
+};
 
 /// Result of identification.
 pub(crate) enum SessionChoice {
@@ -142,6 +147,34 @@ pub(crate) async fn session_of_tool_call(
             let hint = open::recovery_hint(app, context).await;
             Err(Refusal::caller(format!("Nothing says which session is meant. {hint}")))
         }
+    }
+}
+
+/// Removes the names of sessions from a request that needs no session: one replica holds the process of the server for all
+/// its users. Another one may hold the session, so it is not looked up.
+pub(crate) async fn without_names(
+    context: &RequestContext<'_>,
+) -> Result<Option<RequestEdit>, Refusal> {
+    let members = meta_members(context.app, context);
+    let ReadNames { names, .. } = explicit::read(context.app, context, &members, false).await?;
+    Ok(names.edit(context.message)?)
+}
+
+/// Claims the process of a server for this replica, if one replica holds it for all its users.
+///
+/// # Errors
+/// The refusal of the request, if another replica holds the process or the store cannot be asked.
+pub(crate) async fn claim_server(
+    context: &RequestContext<'_>,
+    server: &Server,
+) -> Result<Option<Arc<ActiveSession>>, Refusal> {
+    match context.app.server_holder(server, context.owner).await {
+        Ok(ServerHolder::Any) => Ok(None),
+        Ok(ServerHolder::Here(claim)) => Ok(Some(claim)),
+        Ok(ServerHolder::Elsewhere(holder, name)) => {
+            Err(Refusal::held_by(holder).found_by(Some(name)))
+        }
+        Err(error) => Err(Refusal::for_open_error(&error, "Try again in a moment.")),
     }
 }
 

@@ -116,6 +116,9 @@ impl AppState {
 
     /// Returns the same from cached profiles, without asking a server; `None` if they do not suffice.
     pub(crate) fn keeps_as_known(&self, context: &RequestContext<'_>) -> Option<bool> {
+        if context.claim.is_some() {
+            return Some(false);
+        }
         match context.server?.options().isolation {
             Some(isolation) => Some(isolation != Isolation::Shared),
             None => self.known_tool_view(context).map(|tool_view| tool_view.kept),

@@ -18,7 +18,7 @@ use crate::{
         router::{self, RequestPeer},
     },
     reply::{self, HeldBy, Reply},
-    state::AppState,
+    state::{AppState, shared_servers::ServerHolder},
 };
 
 /// Time beyond the lease after which a session must have been taken over from a replica that is gone.
@@ -85,6 +85,30 @@ pub(super) async fn reload_connection(
     }
 }
 
+/// Answers a replica that asks for the time.
+pub(super) fn hello(app: &AppState, from: &str) -> Response<Reply> {
+    let Some(cluster) = &app.cluster else { return reply::status(StatusCode::NOT_FOUND) };
+    // Numbers and text alone, so serialization does not fail.
+    reply::message(serde_json::to_string(&cluster.hello(from)).unwrap_or_default())
+}
+
+/// Answers a replica with the profile of a server whose process is here.
+pub(super) async fn profile(
+    app: &Arc<AppState>,
+    principal: &Principal,
+    server: &str,
+) -> Response<Reply> {
+    let Some(server) = app.servers.get(server) else { return reply::status(StatusCode::NOT_FOUND) };
+    match app.server_holder(server, &principal.owner).await {
+        Ok(ServerHolder::Here(_)) => {}
+        _ => return not_held(),
+    }
+    match app.profile(server, &principal.owner).await {
+        Ok(profile) => reply::text(StatusCode::OK, &profile.to_text()),
+        Err(error) => reply::unavailable(&app.describe_open_error(&error)),
+    }
+}
+
 /// Whether a forwarded message cannot be accepted now, because this replica stops or has lost its lease. Notifications and
 /// answers are accepted until the end: calls in flight may wait for them.
 pub(super) fn is_too_late(app: &AppState, principal: &Principal, body: &[u8]) -> bool {
@@ -145,7 +169,10 @@ pub(super) async fn settle(
                 reason
             }
             ForwardOutcome::Unknown(reason) => return cluster::unknown(&body, &reason),
-            ForwardOutcome::Rejected(reason) => return unusable(&reason),
+            ForwardOutcome::Rejected(text) => {
+                tracing::warn!("the replica at {} refused a request: {text}", holder.address);
+                return unusable("it refuses requests of this gateway");
+            }
             ForwardOutcome::NotHeld => {
                 match &name {
                     Some(name) => cluster.holders.forget(name, &holder),
@@ -201,5 +228,7 @@ async fn send(
     let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let (method, headers) = (&head.method, &head.headers);
     let request = ForwardedRequest { method, path, headers, body: body.clone(), principal };
-    cluster.forward(holder, request).await
+    let outcome = cluster.forward(holder, request).await;
+    cluster.forwarded.add(outcome.label());
+    outcome
 }

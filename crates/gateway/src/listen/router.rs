@@ -269,6 +269,12 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
     if let Some(id) = path.strip_prefix(cluster::RECEIPTS).filter(|_| principal.is_forwarded()) {
         return forward::take_receipt(app, method, id).into();
     }
+    if let Some(from) = path.strip_prefix(cluster::HELLO).filter(|_| principal.is_forwarded()) {
+        return forward::hello(app, from).into();
+    }
+    if let Some(server) = path.strip_prefix(cluster::PROFILE).filter(|_| principal.is_forwarded()) {
+        return Box::pin(forward::profile(app, principal, server)).await.into();
+    }
     let is_legacy_path = legacy_sse::LegacyPath::parse(path).is_some();
     // Whether a POST is accepted is decided by its body.
     if app.health.is_stopping()

@@ -130,6 +130,12 @@ async fn open(
     context: &RequestContext<'_>,
     (version, client_info): (Version, ClientInfo),
 ) -> Result<(Handle, String), HandshakeError> {
+    let claim = match context.server {
+        Some(server) => identify::claim_server(context, server).await,
+        None => Ok(None),
+    };
+    let claim = claim.map_err(HandshakeError::Named)?;
+    let context = &RequestContext { claim: claim.as_ref(), ..*context };
     let RequestContext { app, owner, target, .. } = *context;
     let mcp_session_id = Handle::generate();
     let found = identify::session_for_initialize(context).await.map_err(HandshakeError::Named)?;
@@ -173,6 +179,7 @@ pub(crate) async fn initialize_result(
         return Ok(aggregate::merged_initialize_result(app, place, version).await);
     };
     let server = app.servers.get(&**name).ok_or_else(|| snapshot::gone(name))?;
+    app.adopt_profile(server, &place.owner).await;
     let profile = app.links.profile_for_opener(server, place, client_info).await;
     let profile = profile.map_err(|error| app.describe_open_error(&error))?;
     Ok(lists::initialize_result(&profile, version))

@@ -7,6 +7,10 @@ pub(crate) mod initialize;
 pub(crate) mod lists;
 pub(crate) mod single;
 
+use std::sync::Arc;
+
+use stayput_core::ActiveSession;
+use stayput_upstream::Server;
 use stayput_wire::{Code, Era};
 
 use crate::{
@@ -16,7 +20,8 @@ use crate::{
     },
     catalog::list,
     config::target::Target,
-    identify::{self, RequestContext},
+    identify::{self, Refusal, RequestContext},
+    reply::ReplyText,
     session_tools,
     state::snapshot,
 };
@@ -27,6 +32,7 @@ fn belongs_home(context: &RequestContext<'_>) -> bool {
     let method = context.request_ref().method;
     context.app.cluster.is_some()
         && context.connection.is_some()
+        && context.claim.is_none()
         && (list::is_list(method) || method == "logging/setLevel")
 }
 
@@ -47,6 +53,11 @@ pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
     if let (Target::Server(name), None) = (context.target, context.server) {
         return context.failure(&snapshot::gone(name)).into();
     }
+    let claim = match Box::pin(claim(context)).await {
+        Ok(claim) => claim,
+        Err(answer) => return answer.into(),
+    };
+    let context = &RequestContext { claim: claim.as_ref(), ..*context };
     let in_its_era;
     let context = match (context.server, context.era) {
         (Some(server), Era::Modern) => {
@@ -74,6 +85,23 @@ pub(crate) async fn answer(context: &RequestContext<'_>) -> CallOutcome {
         Some(server) => single::answer(context, server).await,
         None => Box::pin(aggregate::answer(context)).await,
     }
+}
+
+/// Claims the process of the server that a request is for, if one replica holds it for all its users. Session tools are no
+/// tools of that process, so they are answered before.
+///
+/// # Errors
+/// The answer to the request: that of a session tool, or the refusal because another replica holds the process.
+async fn claim(context: &RequestContext<'_>) -> Result<Option<Arc<ActiveSession>>, ReplyText> {
+    let is_claimable = |server: &&Server| context.app.is_claimable(server, context.owner);
+    let Some(server) = context.server.filter(is_claimable) else { return Ok(None) };
+    if session_tools::may_be(context)
+        && let Some(done) = session_tools::call(context).await
+    {
+        return Err(done);
+    }
+    let refused = |refusal: Refusal| refusal.answer(context.request_ref(), context.era);
+    identify::claim_server(context, server).await.map_err(refused)
 }
 
 /// Whether a modern client that sends this request probably uses the server next. `server/discover` is its first request,

@@ -21,7 +21,25 @@ impl AppState {
         page.sample(&[], dropped(Observers::audit_dropped));
         page.family("stayput_spans_dropped_total");
         page.sample(&[], dropped(Observers::spans_dropped));
+        self.replicas(&mut page);
         page.into_text()
+    }
+
+    fn replicas(&self, page: &mut Page) {
+        page.family("stayput_lease_held");
+        page.sample(&[], u8::from(self.sessions.has_lease()));
+        page.family("stayput_sessions_claimed_total");
+        page.sample(&[], self.sessions.claimed());
+        let Some(cluster) = &self.cluster else { return };
+        let contacts = cluster.contacts();
+        page.family("stayput_replicas");
+        page.sample(&[], contacts.len() + 1);
+        page.family("stayput_replicas_unreached");
+        page.sample(&[], contacts.iter().filter(|(_, it)| it.unreached.is_some()).count());
+        page.family("stayput_forwarded_requests_total");
+        for (outcome, count) in cluster.forwarded.counts() {
+            page.sample(&[("outcome", outcome)], count);
+        }
     }
 
     fn gauges(&self, page: &mut Page) {

@@ -9,6 +9,7 @@ pub(crate) mod roster;
 pub(crate) mod session_index;
 mod sessions;
 pub(crate) mod shared_generations;
+pub(crate) mod shared_servers;
 pub(crate) mod snapshot;
 pub(crate) mod visibility;
 
@@ -51,7 +52,8 @@ use crate::{
     reply::loss::LossAcknowledgements,
     state::{
         aggregate::Aggregate, health::Health, session_index::SessionIndex,
-        shared_generations::SharedGenerations, snapshot::CurrentSnapshot, visibility::Visibility,
+        shared_generations::SharedGenerations, shared_servers::ServerClaims,
+        snapshot::CurrentSnapshot, visibility::Visibility,
     },
 };
 
@@ -106,8 +108,10 @@ pub(crate) struct Services {
     pub(crate) legacy_clients: LegacyClients,
     /// Loss acknowledgements that are being written to the store.
     pub(crate) loss_acknowledgements: LossAcknowledgements,
-    /// Generations of shared links that each owner has seen.
+    /// Generations of shared links that each user has seen.
     pub(crate) generations: SharedGenerations,
+    /// Processes that this replica holds for several sessions.
+    pub(crate) server_claims: Arc<ServerClaims>,
     /// Event streams that have ended, of all connections.
     pub(crate) stream_cache: StreamCache,
     pub(crate) ids: EventIds,

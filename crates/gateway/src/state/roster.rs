@@ -105,6 +105,7 @@ async fn learn(
     link_owner: Option<LinkOwner>,
     server: Server,
 ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {
+    app.adopt_profile(&server, &owner).await;
     let server = app.server_for(&server, &owner, (era, None)).await;
     match link_owner {
         Some(link_owner) => app.links.profile(server, &link_owner).await,

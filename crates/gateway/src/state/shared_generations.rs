@@ -1,48 +1,70 @@
-//! Generations of shared links that owners without a session have seen.
+//! Generations of shared links that users without a session have seen.
 
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use stayput_core::{Generation, Owner};
+use stayput_core::{Generation, HandleHash, Owner};
 
 /// Pool entry and generation of a link. State never carries over to a later entry, whatever its generation.
 pub(crate) type EntryGeneration = (u64, Generation);
 
-/// Generation of each shared link that an owner has seen in requests without a session. Kept in memory, because shared
-/// links live only as long as this process.
+/// User of a shared link that is told of its losses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SharedUser {
+    /// All clients of an owner that have no connection.
+    Owner(Owner),
+    /// Client with a connection.
+    Connection(HandleHash),
+}
+
+/// Generations by server and user.
+type Generations = HashMap<String, HashMap<SharedUser, EntryGeneration>>;
+
+/// Generation of each shared link that a user has seen in requests without a session. Kept in memory, because shared
+/// links live only as long as this process. What has to outlive it is in the store, too (`shared_servers.rs`).
 #[derive(Debug, Default)]
-pub(crate) struct SharedGenerations(Mutex<HashMap<String, HashMap<Owner, EntryGeneration>>>);
+pub(crate) struct SharedGenerations(Mutex<Generations>);
 
 impl SharedGenerations {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashMap<Owner, EntryGeneration>>> {
+    fn lock(&self) -> MutexGuard<'_, Generations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this owner has seen an earlier generation, and so has lost state. An owner without an entry has lost
+    /// Whether this user has seen an earlier generation, and so has lost state. A user without an entry has lost
     /// nothing: it is recorded with this generation.
-    pub(crate) fn lost(&self, owner: &Owner, server: &str, generation: EntryGeneration) -> bool {
+    pub(crate) fn lost(
+        &self,
+        user: &SharedUser,
+        server: &str,
+        generation: EntryGeneration,
+    ) -> bool {
         let mut all = self.lock();
         match all.get_mut(server) {
-            Some(owners) => match owners.get(owner) {
+            Some(users) => match users.get(user) {
                 Some(seen) => *seen < generation,
                 None => {
-                    owners.insert(owner.clone(), generation);
+                    users.insert(user.clone(), generation);
                     false
                 }
             },
             None => {
-                all.insert(server.to_owned(), HashMap::from([(owner.clone(), generation)]));
+                all.insert(server.to_owned(), HashMap::from([(user.clone(), generation)]));
                 false
             }
         }
     }
 
-    /// Records that this owner knows of the loss up to this generation.
-    pub(crate) fn tell(&self, owner: &Owner, server: &str, generation: EntryGeneration) {
+    /// Whether a generation is recorded for this user.
+    pub(crate) fn has(&self, user: &SharedUser, server: &str) -> bool {
+        self.lock().get(server).is_some_and(|users| users.contains_key(user))
+    }
+
+    /// Records that this user knows of the loss up to this generation.
+    pub(crate) fn tell(&self, user: &SharedUser, server: &str, generation: EntryGeneration) {
         let mut all = self.lock();
-        let seen = all.entry(server.to_owned()).or_default().entry(owner.clone()).or_default();
+        let seen = all.entry(server.to_owned()).or_default().entry(user.clone()).or_default();
         *seen = generation.max(*seen);
     }
 }

@@ -259,6 +259,20 @@ keys! {
         };
         key.set(json!(data)).shows(observe, ["there", "elsewhere"]).await;
     }
+    "stayput.folders" folders_is_where_private_folders_are |key| {
+        let folder = tempfile::tempdir().unwrap();
+        let chosen = folder.path().join("chosen");
+        let env = json!({ "WORK": "${session.dir}" });
+        let key = key.on(&json!({ "mcpServers": { "test": { "env": env } } }));
+        let observe = async |stage: Stage| {
+            let gateway = stage.gateway().await;
+            let client = gateway.client("test").await;
+            assert_eq!(client.text(&gateway, "count").await, "1");
+            let is_there = std::fs::remove_dir_all(&chosen).is_ok();
+            if is_there { "there" } else { "elsewhere" }.to_owned()
+        };
+        key.set(json!(chosen)).shows(observe, ["there", "elsewhere"]).await;
+    }
     "stayput.cluster.listen" other_gateways_reach_the_address |key| {
         let redis = tokio::task::spawn_blocking(Redis::start).await.unwrap();
         let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

@@ -411,6 +411,16 @@ impl Links {
         }
     }
 
+    /// Releases the links of `scope` to the servers of this name. Another process continues with their state, or with none.
+    /// Begins and continues as [`Links::end`].
+    pub fn release_scope(&self, server: &str, scope: &Scope) -> impl Future<Output = ()> + use<> {
+        let is_of = |key: &LinkKey| key.server() == server && key.scope() == scope;
+        let entries = self.0.table.remove_where(is_of);
+        let mut ended = leaving(&entries, LossReason::Released);
+        ended.extend(self.0.probed.end(LossReason::Released, |it| it == scope));
+        async move { all_gone(&ended).await }
+    }
+
     fn end_probed_of(&self, session: SessionId, reason: LossReason) -> Vec<EndingLink> {
         self.0.probed.end(reason, |scope| scope.session() == Some(session))
     }

@@ -75,16 +75,17 @@ impl ProbedLink {
             // Another window can have other values in its environment.
             && self.server.has_ambient_of(server)
             && self.link.era() == era
-            && self.is_told_of(client_info)
+            && self.is_told_of(client_info, scope)
             && self.fits_scope(scope)
     }
 
     /// Whether the server may take this client for the one it was told of. Modern requests say themselves who the client
-    /// is.
-    fn is_told_of(&self, client_info: &ClientInfo) -> bool {
+    /// is, and a link that several sessions share is used by other clients anyway.
+    fn is_told_of(&self, client_info: &ClientInfo, scope: &Scope) -> bool {
+        let is_any_client = self.link.era() == Era::Modern || scope.session().is_none();
         let declares_nothing =
             !self.client_info.declares_anything() && !client_info.declares_anything();
-        self.client_info == *client_info || (self.link.era() == Era::Modern && declares_nothing)
+        self.client_info == *client_info || (is_any_client && declares_nothing)
     }
 
     /// Whether a process with the values of one scope can serve the other one. It never serves another owner.

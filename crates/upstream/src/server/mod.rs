@@ -438,6 +438,12 @@ impl Server {
         }
     }
 
+    /// Whether a template uses a private directory, of the session or of the owner.
+    #[must_use]
+    pub fn uses_private_dir(&self) -> bool {
+        self.uses_session_dir() || self.uses_owner_dir()
+    }
+
     pub(crate) fn uses_session_dir(&self) -> bool {
         self.0.variables.contains(&Variable::SessionDir)
     }
@@ -520,6 +526,20 @@ impl Server {
         // A process is one state for clients of both eras.
         let preferred = if self.is_process() { Era::Legacy } else { self.0.preferred };
         *self.0.configuration.get_or_init(|| self.configuration_for(preferred))
+    }
+
+    /// Identity of the configuration as it is written, without the variables that a process inherits. It is the same on
+    /// every machine.
+    #[must_use]
+    pub fn written_identity(&self) -> Identity {
+        let mut pieces = HashInput::default();
+        match &*self.0.recipe {
+            Recipe::Stdio(recipe) => recipe.hash_written(&mut pieces),
+            Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
+            Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
+        }
+        pieces.add(self.0.options.era_order(self.0.preferred));
+        pieces.identity("written")
     }
 
     /// Identity of the configuration with this preferred era.

@@ -294,6 +294,15 @@ impl StdioRecipe {
     }
 
     pub(super) fn hash(&self, pieces: &mut HashInput) {
+        self.hash_written(pieces);
+        pieces.list(self.inherited().len());
+        for (name, value) in self.inherited() {
+            pieces.add(name.as_encoded_bytes()).add(value.as_encoded_bytes());
+        }
+    }
+
+    /// Adds what the configuration says, without the inherited variables.
+    pub(super) fn hash_written(&self, pieces: &mut HashInput) {
         pieces.add("stdio").template(&self.command).list(self.args.len());
         for arg in &self.args {
             pieces.template(arg);
@@ -301,10 +310,6 @@ impl StdioRecipe {
         pieces.list(self.env.len());
         for (name, value) in &self.env {
             pieces.add(name).template(value);
-        }
-        pieces.list(self.inherited().len());
-        for (name, value) in self.inherited() {
-            pieces.add(name.as_encoded_bytes()).add(value.as_encoded_bytes());
         }
         match &self.cwd {
             Some(cwd) => pieces.add("cwd").template(cwd),

@@ -107,6 +107,8 @@ struct FixedSettings {
     cluster: Option<ClusterSettings>,
     /// Folder of keys and private folders, as configured.
     data: Option<PathBuf>,
+    /// Folder of private folders, as configured.
+    folders: Option<PathBuf>,
 }
 
 impl ConfigReader {
@@ -126,6 +128,7 @@ impl ConfigReader {
             seal: config.seal.clone(),
             cluster: config.cluster.clone(),
             data: config.data.clone(),
+            folders: config.folders.clone(),
         };
         let watch = Watch::new(begun, &files);
         Ok((config, Self { source, watch, refused: false, fixed }))
@@ -258,6 +261,7 @@ impl FixedSettings {
             ("seal", are_same(&plan.seal, &self.seal)),
             ("cluster", plan.cluster == self.cluster),
             ("data", configured == self.data),
+            ("folders", plan.folders == self.folders),
         ] {
             if !as_before {
                 warnings.push(format!("`{what}` is as it was: it holds from the next start on"));

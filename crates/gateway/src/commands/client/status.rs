@@ -82,7 +82,27 @@ fn format_process(process: &Value, counts: &[(&str, usize)], servers: &Value) ->
     let bytes: u64 = bytes.filter_map(|it| it["memory_bytes"].as_u64()).sum();
     line("processes", format!("{}, {}", text(&process["processes"]), memory(bytes)));
     line("in flight", text(&process["in_flight"]));
+    for replica in process["replicas"].as_array().into_iter().flatten() {
+        line("replica", format_replica(replica));
+    }
     lines.join("\n")
+}
+
+/// Describes another gateway of the cluster, and what is wrong with it.
+fn format_replica(it: &Value) -> String {
+    let mut parts = vec![text(&it["address"])];
+    if let Some(reason) = it["unreached"].as_str() {
+        parts
+            .push(format!("cannot be reached from here ({reason}): check its `cluster.advertise`"));
+    }
+    if let Some(reason) = it["unreached_by"].as_str() {
+        parts.push(format!("cannot reach this one ({reason}): check `cluster.advertise`"));
+    }
+    let ahead = it["clock_ahead_ms"].as_i64().unwrap_or_default();
+    if ahead.abs() > 1_000 {
+        parts.push(format!("its clock differs by {ahead} ms"));
+    }
+    parts.join(", ")
 }
 
 fn row(it: &Value) -> Vec<String> {

@@ -55,6 +55,7 @@ fn whole() -> Value {
             "audit": {"to": "stderr", "arguments": true},
             "otlp": {"url": "https://h/v1/traces", "headers": {"A": "1"}},
             "seal": ["0".repeat(64)], "data": "/var/lib/stayput",
+            "folders": "/mnt/stayput",
             "cluster": {
                 "listen": "127.0.0.1:2", "advertise": "http://h:2", "key": "k".repeat(32),
             },

@@ -179,6 +179,7 @@ impl Fixture {
             connections: Connections::default(),
             legacy_clients: LegacyClients::default(),
             loss_acknowledgements: LossAcknowledgements::default(),
+            server_claims: Arc::default(),
             generations: SharedGenerations::default(),
             stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
@@ -237,6 +238,7 @@ impl Fixture {
             message,
             connection: None,
             era: Era::Modern,
+            claim: None,
             streams: true,
         }
     }

@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One counter for each label value. The values are fixed, so no input can make it grow.
 #[derive(Debug)]
-pub(super) struct LabelledCounter {
+pub(crate) struct LabelledCounter {
     words: &'static [&'static str],
     counts: Box<[AtomicU64]>,
 }
 
 impl LabelledCounter {
-    pub(super) fn new(words: &'static [&'static str]) -> Self {
+    pub(crate) fn new(words: &'static [&'static str]) -> Self {
         Self { words, counts: words.iter().map(|_| AtomicU64::default()).collect() }
     }
 
     /// Counts one. An unknown value counts as the last one.
-    pub(super) fn add(&self, word: &str) {
+    pub(crate) fn add(&self, word: &str) {
         let found = self.words.iter().zip(&self.counts).find(|(known, _)| **known == word);
         if let Some(count) = found.map(|(_, count)| count).or(self.counts.last()) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -23,7 +23,7 @@ impl LabelledCounter {
     }
 
     /// Returns all values, also those with a count of zero, because a rate needs a first sample.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         self.words.iter().copied().zip(counts)
     }

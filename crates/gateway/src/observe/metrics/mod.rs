@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::histogram::Histogram;
 pub(crate) use self::histogram::{BucketCounts, quantile};
 pub(crate) use self::page::Page;
-use crate::observe::metrics::labelled_counter::LabelledCounter;
+pub(crate) use crate::observe::metrics::labelled_counter::LabelledCounter;
 
 /// Label value for all servers together.
 pub(crate) const ALL_SERVERS: &str = "all";

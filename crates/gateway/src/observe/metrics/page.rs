@@ -22,7 +22,7 @@ const fn family(
 }
 
 /// All families.
-pub(crate) const FAMILIES: [Family; 14] = [
+pub(crate) const FAMILIES: [Family; 19] = [
     family("stayput_sessions_opened_total", "counter", &["server"], "Sessions that began."),
     family(
         "stayput_sessions_resumed_total",
@@ -72,6 +72,36 @@ pub(crate) const FAMILIES: [Family; 14] = [
         "Lines of the audit that could not be written.",
     ),
     family("stayput_spans_dropped_total", "counter", &[], "Spans that could not be sent."),
+    family(
+        "stayput_lease_held",
+        "gauge",
+        &[],
+        "Whether this process has its lease on the store: 1, or 0 while it cannot use its sessions.",
+    ),
+    family(
+        "stayput_sessions_claimed_total",
+        "counter",
+        &[],
+        "Sessions of other or earlier processes that this one has taken over.",
+    ),
+    family(
+        "stayput_replicas",
+        "gauge",
+        &[],
+        "Gateways of the cluster that live, this one included.",
+    ),
+    family(
+        "stayput_replicas_unreached",
+        "gauge",
+        &[],
+        "Gateways of the cluster that live and cannot be reached from this one.",
+    ),
+    family(
+        "stayput_forwarded_requests_total",
+        "counter",
+        &["outcome"],
+        "Requests of clients that were sent to another gateway of the cluster.",
+    ),
 ];
 
 /// Page that is being written.

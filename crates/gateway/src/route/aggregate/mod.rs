@@ -25,7 +25,7 @@ use self::{
 use crate::{
     call::{CallOutcome, modern::bridge::LEVELS, open_link},
     catalog::{index::ClientIndex, list::List},
-    identify::RequestContext,
+    identify::{self, RequestContext},
     messages::listen_stream,
     reply::ReplyText,
     route::{discover, single},
@@ -145,8 +145,13 @@ async fn pass(
         Some(Ok(message)) => message,
         Some(Err(error)) => return ReplyText::new(error.answer()).into(),
     };
+    let claim = match Box::pin(identify::claim_server(context, server)).await {
+        Ok(claim) => claim,
+        Err(refusal) => return refusal.answer(context.request_ref(), context.era).into(),
+    };
     let server = context.app.server_for(server, context.owner, (context.era, None)).await;
-    let context = RequestContext { server: Some(server), message, ..*context };
+    let context =
+        RequestContext { server: Some(server), message, claim: claim.as_ref(), ..*context };
     single::pass(&context, server).await
 }
 
