@@ -24,7 +24,7 @@ mod view;
 
 use std::sync::Arc;
 
-use http::{Method, Response, StatusCode, request::Parts};
+use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde::Serialize;
 use stayput_wire::percent;
 
@@ -92,10 +92,13 @@ pub(crate) async fn answer(
                         the socket, as `stayput sessions` does";
         return Refusal::new(StatusCode::FORBIDDEN, sentence).response();
     }
-    match route(app, principal, head).await {
+    let mut response = match route(app, principal, head).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(),
-    }
+    };
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(header::CACHE_CONTROL, no_store);
+    response
 }
 
 /// Operations of the admin API.

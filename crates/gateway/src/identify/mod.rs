@@ -171,9 +171,7 @@ pub(crate) async fn claim_server(
     match context.app.server_holder(server, context.owner).await {
         Ok(ServerHolder::Any) => Ok(None),
         Ok(ServerHolder::Here(claim)) => Ok(Some(claim)),
-        Ok(ServerHolder::Elsewhere(holder, name)) => {
-            Err(Refusal::held_by(holder).found_by(Some(name)))
-        }
+        Ok(ServerHolder::Elsewhere(holder, name)) => Err(Refusal::process_held_by(holder, name)),
         Err(error) => Err(Refusal::for_open_error(&error, "Try again in a moment.")),
     }
 }

@@ -42,6 +42,14 @@ impl Refusal {
         Self::for_open_error(&SessionOpenError::HeldElsewhere { holder }, "Try again.")
     }
 
+    /// Refusal for a server whose process another replica holds. The text is for clients whose requests cannot be forwarded.
+    pub(crate) fn process_held_by(holder: Holder, name: SessionName) -> Self {
+        let sentence = "Nothing was run: another gateway of the cluster holds the process of this server, and a request of \
+                        this kind cannot be passed on to it. Send the request alone, over Streamable HTTP (/mcp).";
+        let refusal = Self::held_by(holder).found_by(Some(name));
+        Self { sentence: sentence.to_owned(), ..refusal }
+    }
+
     /// Adds the name by which the replica was found.
     pub(crate) fn found_by(mut self, name: Option<SessionName>) -> Self {
         if let Some(held_by) = &mut self.held_by {

@@ -80,7 +80,9 @@ async fn session_is_shown_and_ended_through_any_replica() {
     let mut holders = Vec::new();
     let mut id = String::new();
     for turn in 0..3 {
-        let page = ask(Method::GET, turn, "").await.json().await;
+        let page = ask(Method::GET, turn, "").await;
+        assert_eq!(page.header("cache-control"), "no-store");
+        let page = page.json().await;
         let sessions = page["sessions"].as_array().unwrap();
         assert_eq!(sessions.len(), 1, "{page}");
         id = sessions[0]["id"].as_str().unwrap().to_owned();
@@ -97,6 +99,29 @@ async fn session_is_shown_and_ended_through_any_replica() {
     assert_eq!(text(&call(1).await), "1");
     assert_eq!(ask(Method::DELETE, 1, &format!("/{id}")).await.status, 204);
     assert_eq!(ask(Method::DELETE, 2, &format!("/{id}")).await.status, 410);
+    drop(replicas);
+    gone(&mark).await;
+}
+
+/// `stayput sessions --all` at any replica lists all sessions with their holders.
+#[tokio::test]
+async fn list_of_sessions_names_the_holders() {
+    let (mark, database) = (mark("cluster-holders"), Database::redis().await);
+    let servers = json!({ "local": stdio(&mark, &[]) });
+    let replicas = Replicas::start(&servers, database.url()).await;
+    for replica in &replicas.all[..2] {
+        let client = replica.client("local").await;
+        assert_eq!(client.text(replica, "count").await, "1");
+    }
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
+    command.args(["sessions", "--all", "--config"]).arg(replicas.all[2].config());
+    command.env("XDG_DATA_HOME", replicas.all[2].folder.path().join("data"));
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let mut lines = text.lines();
+    assert!(lines.next().is_some_and(|it| it.trim_end().ends_with("HOLDER")), "{output:?}");
+    let holders: Vec<_> = lines.filter_map(|line| line.split_whitespace().last()).collect();
+    assert!(holders.len() == 2 && holders[0] != holders[1], "{text}");
     drop(replicas);
     gone(&mark).await;
 }

@@ -1,6 +1,6 @@
 //! `stayput sessions`.
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::{collections::BTreeSet, io::IsTerminal as _, time::Duration};
 
 use bytes::Bytes;
 use http::Method;
@@ -234,7 +234,14 @@ fn listed(sessions: &[Value]) -> String {
         row.push(text(&it["last_tool"]));
         row
     };
-    table(&HEADINGS, &sessions.iter().map(row).collect::<Vec<_>>())
+    let mut rows: Vec<_> = sessions.iter().map(row).collect();
+    let mut headings = HEADINGS.to_vec();
+    let holders: BTreeSet<_> = sessions.iter().filter_map(|it| it["holder"].as_str()).collect();
+    if holders.len() > 1 {
+        headings.push("HOLDER");
+        rows.iter_mut().zip(sessions).for_each(|(row, it)| row.push(text(&it["holder"])));
+    }
+    table(&headings, &rows)
 }
 
 fn shown(it: &Value, coloured: bool) -> String {
