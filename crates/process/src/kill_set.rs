@@ -19,8 +19,15 @@ use super::{
 /// kernel does not let a process die.
 const ROUNDS: u32 = 120;
 
-/// Number of checks of a process that has no environment now and may have one in a moment.
+/// Number of checks of a process that has a command line and no environment. It may get one in a moment.
 const LOOKS: u32 = 4;
+
+/// Number of checks of a process that is just executing another program. On a busy machine it waits for its turn on a
+/// processor before it has a command line and an environment.
+const LOOKS_AT_EXEC: u32 = 100;
+
+/// Longest pause between two checks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Longest pause between two rounds.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -61,12 +68,12 @@ impl SearchScope {
         let mut open = self.candidates();
         open.retain(|pid| *pid != me);
         let mut found = Vec::new();
-        for look in 0..LOOKS {
+        for look in 0..LOOKS_AT_EXEC {
             if open.is_empty() {
                 break;
             }
             if look > 0 {
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(LOOK_INTERVAL.min(Duration::from_millis(1) * look.div_ceil(LOOKS)));
             }
             open.retain(|pid| {
                 // The identity is read first: if the pid is reused in between, the mark belongs to another
@@ -79,7 +86,11 @@ impl SearchScope {
                 {
                     found.push((what, process));
                 }
-                marked == MarkLookup::Unclear
+                match marked {
+                    MarkLookup::Executing => true,
+                    MarkLookup::Empty => look < LOOKS,
+                    MarkLookup::With(_) | MarkLookup::No => false,
+                }
             });
         }
         found

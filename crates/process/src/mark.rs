@@ -84,9 +84,10 @@ fn pid_namespace() -> Option<u64> {
 pub(super) enum MarkLookup {
     With(String),
     No,
-    /// The environment is empty: the process has none, or is just executing another program and will have one
-    /// in a moment.
-    Unclear,
+    /// The environment is empty.
+    Empty,
+    /// The process is just executing another program: its environment is empty, and its command line, too.
+    Executing,
 }
 
 impl MarkLookup {
@@ -94,7 +95,8 @@ impl MarkLookup {
         // A process whose environment cannot be read is not ours.
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return Self::No };
         if environment.is_empty() && Stat::read(pid).is_some_and(|stat| stat.runs && !stat.kernel) {
-            return Self::Unclear;
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            return if command.is_empty() { Self::Executing } else { Self::Empty };
         }
         let value = environment.split(|byte| *byte == 0).find_map(|variable| {
             variable.strip_prefix(LINK.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
