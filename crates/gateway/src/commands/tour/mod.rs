@@ -17,7 +17,7 @@ mod report;
 mod setup;
 mod steps;
 
-use std::io;
+use std::{io, time::Duration};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -48,8 +48,13 @@ pub(crate) async fn run(json: bool) -> io::Result<TourOutcome> {
     let mut reporter = Reporter::new(json);
     let mut setup = TourSetup::new().await?;
     let mut ending = tokio::select! {
-        result = play(&mut setup, &mut reporter) => judged(result, &mut reporter),
+        biased;
         () = stop.wanted() => TourOutcome::Interrupted,
+        result = play(&mut setup, &mut reporter) => match result {
+            // Ctrl-C ends the processes of the tour, too, and their end may be seen first.
+            Err(_) if stop.is_near().await => TourOutcome::Interrupted,
+            result => judged(result, &mut reporter),
+        },
     };
     reporter.show_progress("ending all that was started");
     tokio::select! {
@@ -80,6 +85,9 @@ fn judged(seen: StepResult<()>, reporter: &mut Reporter) -> TourOutcome {
     }
 }
 
+/// Time within which a signal to a process group is seen by all its processes.
+const SIGNAL_SPREAD: Duration = Duration::from_millis(500);
+
 /// Signals that end the tour.
 struct StopSignals([Signal; 3]);
 
@@ -88,6 +96,11 @@ impl StopSignals {
         let [interrupt, terminate, hangup] =
             [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
         Ok(Self([signal(interrupt)?, signal(terminate)?, signal(hangup)?]))
+    }
+
+    /// Whether a signal comes at about this time.
+    async fn is_near(&mut self) -> bool {
+        tokio::time::timeout(SIGNAL_SPREAD, self.wanted()).await.is_ok()
     }
 
     async fn wanted(&mut self) {
