@@ -465,19 +465,25 @@ async fn expired_session_reports_its_loss() {
 #[tokio::test]
 async fn request_in_flight_is_not_run_again() {
     let mark = mark("twice");
-    let gateway = Gateway::start(json!({ "test": stdio(&mark, &["--startup-ms", "2000"]) })).await;
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let server = stdio(&mark, &["--log", log.path().to_str().unwrap()]);
+    let gateway = Gateway::start(json!({ "test": server })).await;
     let client = gateway.client("test").await;
-    let count = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": { "name": "count", "arguments": {} } });
-    let count = count.to_string();
-    let both = futures_util::future::join(
-        async { client.send(&gateway, &count).await.message().await },
-        async { client.send(&gateway, &count).await.message().await },
-    );
-    let (one, other) = both.await;
-    let refused = [&one, &other].into_iter().filter(|it| it["error"]["code"] == -32600).count();
-    assert_eq!(refused, 1, "{one} {other}");
-    assert_eq!(client.text(&gateway, "count").await, "2");
+    let slow = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "slow", "arguments": { "ms": 600_000 } } });
+    let slow = slow.to_string();
+    let received = || std::fs::read_to_string(log.path()).unwrap().matches(r#""slow""#).count();
+    let again = async {
+        until("the first one is in flight", || received() == 1).await;
+        client.send(&gateway, &slow).await.message().await
+    };
+    let refused = tokio::select! {
+        first = async { client.send(&gateway, &slow).await.message().await } => panic!("{first}"),
+        refused = again => refused,
+    };
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    assert_eq!(client.text(&gateway, "count").await, "1");
+    assert_eq!(received(), 1);
 }
 
 /// A request that is cancelled before it was sent is never sent.

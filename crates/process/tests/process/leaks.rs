@@ -64,8 +64,9 @@ fn count(way: Way) {
     let mut counter = Command::new(me);
     counter.args(["--exact", "leaks::the_counter", "--nocapture", "--test-threads=1"]);
     let output = counter.env("COUNTER", format!("{way:?}")).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let (text, why) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{why}");
 }
 
 #[test]
