@@ -72,7 +72,7 @@ call-cost: ## Print the instructions that one legacy call takes, to a stdio and 
 hosts: ## Ask Claude Code, Codex, Gemini CLI and opencode whether they reach a server after `stayput install`
 	@scripts/hosts
 
-frameworks: ## Try agent frameworks with the wheel and through the gateway; those that pip can install
+frameworks: ## Try agent frameworks with the wheel and through the gateway; those that can be installed
 	@scripts/frameworks
 
 peers: ## Fetch the servers and SDKs of others that the tests speak to, into the user's cache

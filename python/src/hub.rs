@@ -310,8 +310,9 @@ impl Hub {
     /// Begins a run, or joins the run of the scope. `keeper` is the number of its keeper of session ids.
     #[pyo3(signature = (around, keeper))]
     fn begin_run(&self, around: ScopeArg<'_>, keeper: Option<u64>) -> PyResult<Run> {
-        let hub = self.inner()?;
+        // Created first, so that its number is forgotten also after an error.
         let keeper = keeper.map(|number| self.shared.keeper(number));
+        let hub = self.inner()?;
         let run = Scope::within(around, || ffi::begin_run(&hub, keeper));
         Ok(Run::new(&self.shared, run.map_err(|error| to_exception(&error))?))
     }

@@ -6,7 +6,7 @@ use stayput::{KeptLink, SessionIdKeeper};
 
 use crate::callback_channel::CallbackSender;
 
-/// Keeper of session ids that a thread of Python runs.
+/// Keeper of session ids that a thread of Python runs. On drop, Python forgets its number.
 pub(crate) struct PythonKeeper {
     /// Number by which Python finds the object.
     pub(crate) number: u64,
@@ -32,6 +32,13 @@ impl PythonKeeper {
             },
         });
         self.sender.ask("keeper", &params).await
+    }
+}
+
+impl Drop for PythonKeeper {
+    fn drop(&mut self) {
+        // There is no answer to wait for.
+        drop(self.sender.ask("keeper_dropped", &json!({ "keeper": self.number })));
     }
 }
 

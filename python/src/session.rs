@@ -87,9 +87,11 @@ impl Session {
 
     /// Sets its keeper of session ids, by its number in Python.
     fn set_keeper(&self, number: u64) -> PyResult<()> {
+        // Created first, so that its number is forgotten also after an error.
+        let keeper = self.shared.keeper(number);
         let session = self.inner().map_err(|error| to_exception(&error))?;
         // The clone shares its keeper with this session.
-        drop(session.with_id_keeper(self.shared.keeper(number)));
+        drop(session.with_id_keeper(keeper));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import json
 import logging
 import threading
@@ -50,6 +51,7 @@ class StderrLine:
 StderrCallback = Callable[[StderrLine], object]
 """Gets each line of stderr. It should return soon, because all callbacks of a hub share a thread."""
 
+
 @dataclass(frozen=True)
 class KeptLink:
     """Link whose session id is kept."""
@@ -92,10 +94,9 @@ class HubCallbacks:
         self._core = core
         self._hub = headers
         self._stderr = stderr
-        self._keepers: list[SessionIdKeeper] = []
-        # Numbers of the keepers by `id`, which the list keeps valid.
-        self._keeper_numbers: dict[int, int] = {}
-        self._keeper_lock = threading.Lock()
+        # Keepers by number, each until the native half has dropped it.
+        self._keepers: dict[int, SessionIdKeeper] = {}
+        self._numbers = itertools.count()
         self.agents: dict[str, HeaderCallback] = {}
         self.sessions: dict[str, HeaderCallback] = {}
         if headers is not None or stderr is not None:
@@ -107,14 +108,11 @@ class HubCallbacks:
         return self._hub is not None
 
     def add_keeper(self, keeper: SessionIdKeeper) -> int:
-        """Returns the number of a keeper, by which the native half asks for it."""
+        """Returns a number by which the native half asks for a keeper. The caller passes it on once."""
         self._start()
-        with self._keeper_lock:
-            number = self._keeper_numbers.get(id(keeper))
-            if number is None:
-                number = self._keeper_numbers[id(keeper)] = len(self._keepers)
-                self._keepers.append(keeper)
-            return number
+        number = next(self._numbers)
+        self._keepers[number] = keeper
+        return number
 
     def _start(self) -> None:
         """Starts the thread that runs the callbacks, on an event loop of its own, unless it runs."""
@@ -129,6 +127,9 @@ class HubCallbacks:
         while (request := await wait(requests.next())) is not None:
             if request.kind == "stderr":
                 self._pass_line(StderrLine(**json.loads(request.params)))
+                continue
+            if request.kind == "keeper_dropped":
+                self._keepers.pop(json.loads(request.params)["keeper"], None)
                 continue
             answering = self._keep(request) if request.kind == "keeper" else self._answer(request)
             task = asyncio.create_task(answering)

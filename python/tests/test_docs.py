@@ -57,6 +57,20 @@ def test_every_public_method_is_documented(kind: type) -> None:
     assert [name for name in public if not re.search(rf"\b{name}\b", page)] == []
 
 
+def test_every_error_is_documented() -> None:
+    page = (DOCS / "python.md").read_text()
+    errors = [name for name in stayput.__all__ if name.endswith("Error")]
+    assert len(errors) > 15
+    assert [name for name in errors if f"`{name}`" not in page and f"`stayput.{name}`" not in page] == []
+
+
+def test_every_keeper_method_is_documented() -> None:
+    page = (DOCS / "python.md").read_text()
+    methods = [name for name in vars(stayput.SessionIdKeeper) if not name.startswith("_")]
+    assert sorted(methods) == ["clear", "load", "save"]
+    assert [name for name in methods if f"def {name}(" not in page] == []
+
+
 def test_readme_example_runs() -> None:
     """The quickstart of README.md, with the program of the wheel on the path."""
     env = {**os.environ, "PATH": f"{Path(program()).parent}{os.pathsep}{os.environ['PATH']}"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -194,22 +196,42 @@ def test_run_continues_with_the_ids_of_its_keeper() -> None:
 
 
 def test_keepers_of_many_threads_have_numbers_of_their_own() -> None:
-    """One user's session id never goes to the keeper of another; a keeper that is used again keeps its number."""
+    """One user's session id never goes to the keeper of another."""
     from stayput.sync import Hub
-
-    class Yielding(list[stayput.SessionIdKeeper]):
-        """Lets other threads run after each change."""
-
-        def append(self, keeper: stayput.SessionIdKeeper, /) -> None:
-            super().append(keeper)
-            time.sleep(0)
 
     keepers = [Kept() for _ in range(400)]
     with Hub.from_config({"mcpServers": {}}) as hub, ThreadPoolExecutor(8) as threads:
-        hub._headers._keepers = Yielding()
         numbers = list(threads.map(hub._headers.add_keeper, keepers))
         assert sorted(numbers) == list(range(len(keepers)))
-        assert list(threads.map(hub._headers.add_keeper, keepers)) == numbers
+        assert [hub._headers._keepers[number] for number in numbers] == keepers
+
+
+def test_keeper_is_let_go_with_its_run_or_session() -> None:
+    """A web server that makes a keeper for each request does not keep all of them."""
+    from conftest import demo_server
+
+    async def main(url: str) -> None:
+        async with stayput.Hub.from_config({"mcpServers": {"remote": {"url": url}}}) as hub:
+            gone = list[weakref.ref[Kept]]()
+
+            async def request(name: str) -> None:
+                keeper = Kept()
+                gone.append(weakref.ref(keeper))
+                async with hub.run(keeper=keeper):
+                    await count(hub, "remote")
+                    async with hub.run(keeper=keeper):  # joins the run
+                        await count(hub, "remote")
+                    assert list(hub._headers._keepers.values()) == [keeper]
+                async with hub.session(name).with_keeper(keeper) as chat:
+                    await count(chat.with_options(timeout=30), "remote")
+
+            await asyncio.gather(request("a"))
+            gc.collect()
+            await asyncio.to_thread(wait_until, lambda: not hub._headers._keepers, "the keepers are let go")
+            assert gone[0]() is None
+
+    with demo_server() as url:
+        asyncio.run(main(url))
 
 
 def test_keeper_that_fails_is_an_error_without_its_text() -> None:

@@ -130,8 +130,9 @@ def test_sessions_of_a_killed_process_are_free_after_its_lease(kit: Kit, tmp_pat
     async def main() -> None:
         async with kit.hub(**store, takeover_timeout=TEST_TIMEOUT) as hub:
             began = time.monotonic()
-            with pytest.raises(stayput.StateLostError):
+            with pytest.raises(stayput.StateLostError, match=r"\(released: the program that had its process ended") as lost:
                 await count(hub.session("chat"))
+            assert lost.value.reason == "released"
             assert time.monotonic() - began < 10, "it waited for longer than a lease of two seconds"
             assert await count(hub.session("chat")) == 1
 

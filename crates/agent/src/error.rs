@@ -201,14 +201,26 @@ impl fmt::Display for StateLost {
         match &self.server {
             Some(server) => {
                 write!(f, "the state of `{server}` was lost ({}", self.reason)?;
-                if let Some(status) = self.exit_status() {
-                    write!(f, ": its process {status}")?;
+                match (self.exit_status(), explanation(self.reason)) {
+                    (Some(status), _) => write!(f, ": its process {status}")?,
+                    (None, Some(text)) => write!(f, ": {text}")?,
+                    (None, None) => {}
                 }
                 f.write_str(")")?;
             }
             None => write!(f, "everything in this session was lost ({})", self.reason)?,
         }
         write!(f, ", and the next call runs on a fresh state; {ran}")
+    }
+}
+
+/// Explains a reason whose word says too little.
+fn explanation(reason: &str) -> Option<&'static str> {
+    match reason {
+        "released" => Some("the program that had its process ended or gave the session up"),
+        "evicted" => Some("it was idle, and made room for another server"),
+        "session_unknown" => Some("the server does not know the session any more"),
+        _ => None,
     }
 }
 

@@ -22,14 +22,16 @@ Access = Literal["isolated", "inherited", "denied"]
 class Run:
     """Run, see `Hub.run`. Entering it returns its session."""
 
-    def __init__(self, hub: Hub, core: _core.Hub, keeper: int | None = None) -> None:
+    def __init__(self, hub: Hub, core: _core.Hub, add_keeper: Callable[[], int] | None = None) -> None:
         self._hub = hub
         self._core = core
-        self._keeper = keeper
+        # Returns the number of the keeper of session ids. Each run has its own.
+        self._add_keeper = add_keeper
         self._stack: ScopeStack[_core.Run] = ScopeStack()
 
     async def __aenter__(self) -> Session:
-        run = self._core.begin_run(current_core(), self._keeper)
+        keeper = None if self._add_keeper is None else self._add_keeper()
+        run = self._core.begin_run(current_core(), keeper)
         handlers = None if (outer := current.get()) is None else outer.handlers
         self._stack.push(Scope(run.scope(), handlers), run)
         return Session(self._hub, None, self._core.current(current_core()))
@@ -42,7 +44,7 @@ class Run:
             await wait(run.finish())
 
     def __call__(self, function: F) -> F:
-        return decorate(lambda: Run(self._hub, self._core, self._keeper), function)
+        return decorate(lambda: Run(self._hub, self._core, self._add_keeper), function)
 
     def __repr__(self) -> str:
         return f"<stayput.Run of {self._hub!r}>"

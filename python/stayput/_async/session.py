@@ -35,7 +35,7 @@ class Session(CallMethods):
         self._core = core
         self._ends = ends
         self._own_headers: HeaderCallback | None = None
-        self._keeper: int | None = None
+        self._keeper: SessionIdKeeper | None = None
         self._stack: ScopeStack[None] = ScopeStack()
 
     async def open(self) -> Session:
@@ -54,7 +54,7 @@ class Session(CallMethods):
             if self._handlers is not self.hub._handlers:
                 core.set_handlers(list(self._handlers))
             if self._keeper is not None:
-                core.set_keeper(self._keeper)
+                core.set_keeper(self.hub._headers.add_keeper(self._keeper))
             if self._own_headers is not None:
                 header_callbacks(self.hub._headers).sessions[core.id] = self._own_headers
         return core
@@ -84,9 +84,9 @@ class Session(CallMethods):
     def with_keeper(self, keeper: SessionIdKeeper) -> Session:
         """Keeps the ids of this session's sessions on HTTP servers with `keeper`, too. Call it before the first call. `end`
         clears them."""
-        self._keeper = self.hub._headers.add_keeper(keeper)
+        self._keeper = keeper
         if self._core is not None:
-            self._core.set_keeper(self._keeper)
+            self._core.set_keeper(self.hub._headers.add_keeper(keeper))
         return self
 
     async def listen(self, server: str, resources: Sequence[str] = ()) -> Notifications:
@@ -170,7 +170,7 @@ class Session(CallMethods):
     ) -> None:
         self._stack.pop()
         if self._ends and not self._stack and self._core is not None:
-            await wait(self._core.end())
+            await self.end()
 
     def __repr__(self) -> str:
         return f"<stayput.Session {self.name or self.id}>"

@@ -253,7 +253,7 @@ class Hub(CallMethods):
         >>> main()
         ['1. a', '1. b']
         """
-        return Run(self, self._hub, None if keeper is None else self._headers.add_keeper(keeper))
+        return Run(self, self._hub, None if keeper is None else lambda: self._headers.add_keeper(keeper))
 
     def isolated(self, *servers: str) -> SubAgent:
         """Returns a sub-agent with its own links to these servers, in whichever session, which end with it. Use it in

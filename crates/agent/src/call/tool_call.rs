@@ -54,6 +54,14 @@ impl Session {
     }
 }
 
+/// Arguments that cannot be written as JSON.
+#[derive(Debug, thiserror::Error)]
+#[error("the arguments of `{tool}` are no JSON: {source}")]
+struct InvalidArguments {
+    tool: String,
+    source: serde_json::Error,
+}
+
 impl ToolCall {
     fn new(
         hub: &Hub,
@@ -72,9 +80,7 @@ impl ToolCall {
             Ok(_) => {
                 Err(Error::InvalidInput(format!("the arguments of `{tool}` are no JSON object")))
             }
-            Err(error) => {
-                Err(Error::InvalidInput(format!("the arguments of `{tool}` are no JSON: {error}")))
-            }
+            Err(source) => Err(Error::invalid(InvalidArguments { tool: tool.to_owned(), source })),
         };
         let mut request = Request::new(hub, guard, server, ("tools/call", params));
         request.tool = Some(tool.into());

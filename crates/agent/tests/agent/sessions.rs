@@ -308,6 +308,14 @@ async fn handlers_answer_and_notifications_arrive() {
     assert!(unknown.is_err_and(|error| matches!(error, Error::ProtocolError { .. })));
     let odd = session.call("counter", "count", json!([1])).await.unwrap_err();
     assert!(odd.to_string().contains("no JSON object"));
+    let unwritable = std::collections::BTreeMap::from([((1, 2), 3)]);
+    let error = session.call("counter", "count", unwritable).await.unwrap_err();
+    assert!(error.to_string().contains("no JSON: key must be a string"), "{error}");
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    assert!(cause.is::<serde_json::Error>(), "{cause:?}");
     let late = session.call("counter", "slow", json!({ "ms": 60_000 }));
     let late = late.timeout(Duration::from_millis(50)).await.unwrap_err();
     assert!(late.may_have_run() && late.to_string().contains("50ms"), "{late}");
