@@ -2,6 +2,7 @@
 
 mod backlog;
 mod connections;
+mod find;
 mod lease_renewal;
 mod open;
 mod release;

@@ -3,8 +3,12 @@
 use std::fmt;
 
 use stayput_core::{Digest, Owner};
+use stayput_wire::Era;
 
-use super::expand::{Template, TemplatePart};
+use super::{
+    Expansion, Recipe, Server,
+    expand::{Template, TemplatePart, Variable},
+};
 
 /// SHA-256 over every part of a configuration by which a server could distinguish two links.
 ///
@@ -89,5 +93,89 @@ impl HashInput {
     pub(super) fn identity(&self, label: &str) -> Identity {
         let pieces: Vec<&[u8]> = self.0.iter().map(Vec::as_slice).collect();
         Identity(Digest::compute(label, &pieces))
+    }
+}
+impl Server {
+    /// Identity of the configuration without the values of a link. Together with the scope it identifies a
+    /// link, because the scope determines every value. Computed once.
+    #[must_use]
+    pub fn configuration(&self) -> Identity {
+        // A process is one state for clients of both eras.
+        let preferred = if self.is_process() { Era::Legacy } else { self.0.preferred };
+        *self.0.configuration.get_or_init(|| self.configuration_for(preferred))
+    }
+
+    /// Identity of the configuration as it is written, without the variables that a process inherits. It is the same on
+    /// every machine.
+    #[must_use]
+    pub fn written_identity(&self) -> Identity {
+        let mut pieces = HashInput::default();
+        match &*self.0.recipe {
+            Recipe::Stdio(recipe) => recipe.hash_written(&mut pieces),
+            Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
+            Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
+        }
+        pieces.add(self.0.options.era_order(self.0.preferred));
+        pieces.identity("written")
+    }
+
+    /// Identity of the configuration with this preferred era.
+    fn configuration_for(&self, preferred: Era) -> Identity {
+        let mut pieces = HashInput::default();
+        match &*self.0.recipe {
+            Recipe::Stdio(recipe) => recipe.hash(&mut pieces),
+            Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
+            Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
+        }
+        // Links and profiles of another era order are distinct.
+        pieces.add(self.0.options.era_order(preferred));
+        pieces.identity("server")
+    }
+
+    /// Identity of a link: the server cannot distinguish two links with the same one. It covers the transport
+    /// with all values, including credentials and environment (R017, E23).
+    #[must_use]
+    pub fn identity(&self, expansion: &Expansion) -> Identity {
+        self.identity_over(self.configuration(), expansion, |_| true)
+    }
+
+    /// Identity of a profile: like [`Server::identity`], without the values that differ per session. A
+    /// directory per session does not change the server; the credentials of another owner may.
+    #[must_use]
+    pub fn profile_identity(&self, expansion: &Expansion) -> Identity {
+        self.profile_identity_for(self.0.preferred, expansion)
+    }
+
+    /// Identity of the profile that is learned in this era first.
+    pub(crate) fn profile_identity_for(&self, preferred: Era, expansion: &Expansion) -> Identity {
+        let configuration = match preferred {
+            Era::Modern => *self.0.modern_profile.get_or_init(|| self.configuration_for(preferred)),
+            Era::Legacy if self.0.preferred == Era::Legacy => self.configuration(),
+            Era::Legacy => self.configuration_for(preferred),
+        };
+        self.identity_over(configuration, expansion, |variable| !variable.is_of_session())
+    }
+
+    fn identity_over(
+        &self,
+        configuration: Identity,
+        expansion: &Expansion,
+        counts: fn(Variable) -> bool,
+    ) -> Identity {
+        let mut used = self.0.variables.clone();
+        if self.provider().is_some() && !used.contains(&Variable::OwnerHash) {
+            used.push(Variable::OwnerHash);
+        }
+        used.retain(|variable| counts(*variable));
+        if used.is_empty() {
+            return configuration;
+        }
+        let mut pieces = HashInput::default();
+        pieces.add(configuration.as_bytes());
+        for variable in used {
+            let value = expansion.value(variable);
+            pieces.add(variable.name()).maybe(value.map(|value| value.as_encoded_bytes()));
+        }
+        pieces.identity("link")
     }
 }

@@ -6,6 +6,7 @@ mod http;
 mod identity;
 mod initialize_result;
 pub(crate) mod link_key;
+mod options;
 mod provider;
 pub(crate) mod redactor;
 mod stdio;
@@ -17,13 +18,11 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use stayput_process::Grace;
 use stayput_wire::Era;
 
 use self::{
     expand::{Template, Variable},
     http::HttpRecipe,
-    identity::HashInput,
     stdio::StdioRecipe,
 };
 use crate::{server::redactor::Redactor, util::lock::lock};
@@ -35,6 +34,7 @@ pub use self::{
     http::{Endpoint, Http},
     identity::Identity,
     initialize_result::InitializeResult,
+    options::{EraChoice, Isolation, Options},
     provider::{HeaderProvider, HeaderRequest, ProviderError},
     stdio::{Launch, StderrLineSink, StderrSink, Stdio},
     timeouts::{SpareOptions, Timeouts},
@@ -122,94 +122,6 @@ impl From<Stdio> for TransportConfig {
 impl From<Http> for TransportConfig {
     fn from(http: Http) -> Self {
         Self::Http(http)
-    }
-}
-
-/// Options of a server, besides its transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Era to use.
-    pub era: EraChoice,
-    /// Isolation of links. By default the era decides, see [`Server::isolation`].
-    pub isolation: Option<Isolation>,
-    /// Timeouts.
-    pub timeouts: Timeouts,
-    /// Time that its process gets to exit.
-    pub grace: Grace,
-    /// Spare processes to keep ready.
-    pub warm: SpareOptions,
-    /// Whether the server-side session is deleted when the session ends. Defaults to yes: otherwise the
-    /// server would keep a session that is never used again.
-    pub delete_on_end: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            era: EraChoice::Auto,
-            isolation: None,
-            timeouts: Timeouts::default(),
-            grace: Grace::default(),
-            warm: SpareOptions::default(),
-            delete_on_end: true,
-        }
-    }
-}
-
-impl Options {
-    /// Eras to try, in order. This decides how the server is used, so it is part of the identity.
-    fn era_order(&self, preferred: Era) -> &'static str {
-        match (self.era, self.isolation, preferred) {
-            (EraChoice::Legacy, ..) => "legacy",
-            (EraChoice::Modern, ..) => "modern",
-            (EraChoice::Auto, Some(Isolation::Shared), _) => "modern, then legacy",
-            (EraChoice::Auto, _, Era::Legacy) => "legacy, then modern",
-            (EraChoice::Auto, _, Era::Modern) => "modern for modern clients",
-        }
-    }
-}
-
-/// Choice of the era for a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EraChoice {
-    /// Probe the server once.
-    #[default]
-    Auto,
-    /// Legacy, without a probe.
-    Legacy,
-    /// Modern, without a probe.
-    Modern,
-}
-
-/// Set of sessions that share a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Isolation {
-    /// Each session has its own process or remote session.
-    PerSession,
-    /// All sessions of one owner share a link.
-    PerOwner,
-    /// All sessions share a link.
-    Shared,
-}
-
-impl Isolation {
-    /// Name in configuration files.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PerSession => "per-session",
-            Self::PerOwner => "per-owner",
-            Self::Shared => "shared",
-        }
-    }
-
-    /// Whether a link with this isolation has a value for `variable`.
-    fn knows(self, variable: Variable) -> bool {
-        match self {
-            Self::PerSession => true,
-            Self::PerOwner => !variable.is_of_session(),
-            Self::Shared => false,
-        }
     }
 }
 
@@ -517,89 +429,6 @@ impl Server {
     /// Whether both are clones of the same server. Servers that are equal but built separately differ.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// Identity of the configuration without the values of a link. Together with the scope it identifies a
-    /// link, because the scope determines every value. Computed once.
-    #[must_use]
-    pub fn configuration(&self) -> Identity {
-        // A process is one state for clients of both eras.
-        let preferred = if self.is_process() { Era::Legacy } else { self.0.preferred };
-        *self.0.configuration.get_or_init(|| self.configuration_for(preferred))
-    }
-
-    /// Identity of the configuration as it is written, without the variables that a process inherits. It is the same on
-    /// every machine.
-    #[must_use]
-    pub fn written_identity(&self) -> Identity {
-        let mut pieces = HashInput::default();
-        match &*self.0.recipe {
-            Recipe::Stdio(recipe) => recipe.hash_written(&mut pieces),
-            Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
-            Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
-        }
-        pieces.add(self.0.options.era_order(self.0.preferred));
-        pieces.identity("written")
-    }
-
-    /// Identity of the configuration with this preferred era.
-    fn configuration_for(&self, preferred: Era) -> Identity {
-        let mut pieces = HashInput::default();
-        match &*self.0.recipe {
-            Recipe::Stdio(recipe) => recipe.hash(&mut pieces),
-            Recipe::Http(recipe) => recipe.hash("http", &mut pieces),
-            Recipe::Sse(recipe) => recipe.hash("sse", &mut pieces),
-        }
-        // Links and profiles of another era order are distinct.
-        pieces.add(self.0.options.era_order(preferred));
-        pieces.identity("server")
-    }
-
-    /// Identity of a link: the server cannot distinguish two links with the same one. It covers the transport
-    /// with all values, including credentials and environment (R017, E23).
-    #[must_use]
-    pub fn identity(&self, expansion: &Expansion) -> Identity {
-        self.identity_over(self.configuration(), expansion, |_| true)
-    }
-
-    /// Identity of a profile: like [`Server::identity`], without the values that differ per session. A
-    /// directory per session does not change the server; the credentials of another owner may.
-    #[must_use]
-    pub fn profile_identity(&self, expansion: &Expansion) -> Identity {
-        self.profile_identity_for(self.0.preferred, expansion)
-    }
-
-    /// Identity of the profile that is learned in this era first.
-    pub(crate) fn profile_identity_for(&self, preferred: Era, expansion: &Expansion) -> Identity {
-        let configuration = match preferred {
-            Era::Modern => *self.0.modern_profile.get_or_init(|| self.configuration_for(preferred)),
-            Era::Legacy if self.0.preferred == Era::Legacy => self.configuration(),
-            Era::Legacy => self.configuration_for(preferred),
-        };
-        self.identity_over(configuration, expansion, |variable| !variable.is_of_session())
-    }
-
-    fn identity_over(
-        &self,
-        configuration: Identity,
-        expansion: &Expansion,
-        counts: fn(Variable) -> bool,
-    ) -> Identity {
-        let mut used = self.0.variables.clone();
-        if self.provider().is_some() && !used.contains(&Variable::OwnerHash) {
-            used.push(Variable::OwnerHash);
-        }
-        used.retain(|variable| counts(*variable));
-        if used.is_empty() {
-            return configuration;
-        }
-        let mut pieces = HashInput::default();
-        pieces.add(configuration.as_bytes());
-        for variable in used {
-            let value = expansion.value(variable);
-            pieces.add(variable.name()).maybe(value.map(|value| value.as_encoded_bytes()));
-        }
-        pieces.identity("link")
     }
 
     fn provider(&self) -> Option<&Arc<dyn HeaderProvider>> {
