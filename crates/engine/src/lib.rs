@@ -11,6 +11,7 @@
 //! | `loss.rs` | generations of shared links, acknowledgement of losses |
 //! | `end.rs` | ends sessions, and deletes their sessions on servers |
 //! | `sweep.rs` | ends expired sessions and their links |
+//! | `leftovers.rs` | links of sessions that another process has, leftovers of killed processes |
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -52,6 +53,7 @@
 
 mod attachment_sink;
 mod end;
+mod leftovers;
 mod loss;
 mod open;
 mod sweep;
@@ -62,6 +64,7 @@ use stayput_core::Sessions;
 use stayput_upstream::{Links, SealKey};
 
 pub use end::END_WAIT;
+pub use leftovers::{close_lost_links, sweep_leftovers};
 pub use loss::NextState;
 pub use sweep::SweptSession;
 

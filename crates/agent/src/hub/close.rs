@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{Clock as _, LostReason, Owner, Session, SessionId, Sessions, SystemClock};
+use stayput_core::{Clock as _, Owner, Session, SessionId, Sessions, SystemClock};
+use stayput_engine::{close_lost_links, sweep_leftovers};
 use stayput_upstream::{LinkKey, Links, Scope, SharedStateId};
 use tokio::{runtime::Handle, time::Instant};
 
@@ -111,32 +112,15 @@ impl HubResources {
         bound.filter_map(|link| link.key.scope().session()).collect()
     }
 
-    /// Removes, in the background, processes and private folders that killed processes left behind. Call it before the
-    /// first link is opened.
+    /// Closes links to sessions that other processes have, and removes in the background what killed processes left
+    /// behind. Call it before the first link is opened.
     pub(crate) fn sweep_leftovers(&self, runtime: &Handle) {
-        let (sessions, persistent) = (self.sessions.clone(), self.persistent);
-        let sweep = self.links.sweep(move |session| {
-            let sessions = sessions.clone();
-            async move {
-                // Sessions in memory are not known to other hubs, which may use the same folders. A young id may be
-                // that of a probe, which is in no store.
-                if !persistent || is_young(session) {
-                    return true;
-                }
-                let found = sessions.load_record(session).await;
-                found.map_or(true, |found| found.is_some_and(|record| record.is_live()))
-            }
-        });
-        runtime.spawn(sweep);
-    }
-
-    /// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
-    pub(crate) fn close_lost_links(&self) {
-        let links = self.links.clone();
-        self.sessions.on_lost(move |session, reason| match reason {
-            LostReason::Moved => drop(links.release(session)),
-            LostReason::Ended => drop(links.end(session)),
-        });
+        close_lost_links(&self.sessions, &self.links, |_, _| ());
+        // Sessions in memory are not known to other hubs, which may use the same folders. A young id may be that of a
+        // probe, which is in no store.
+        let persistent = self.persistent;
+        let keeps = move |session| !persistent || is_young(session);
+        runtime.spawn(sweep_leftovers(&self.sessions, &self.links, keeps));
     }
 }
 

@@ -145,7 +145,6 @@ impl Builder {
             release_after: (persistent && release_after != Duration::MAX).then_some(release_after),
             keeps_named: persistent || self.gateway.is_some(),
         };
-        resources.close_lost_links();
         resources.sweep_leftovers(&runtime);
         Ok(((resources.clone(), seal), resources))
     }

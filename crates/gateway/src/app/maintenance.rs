@@ -44,21 +44,17 @@ async fn reclaim(app: &AppState) {
     app.keep_connections_of(&restored).await;
 }
 
-/// Closes the links of sessions that this process loses to another one: they lead to older state than the record.
+/// Closes the links of sessions that this process loses to another one, and logs that.
 pub(super) fn close_lost_links(app: &AppState) {
     let (links, claims) = (app.links.clone(), app.server_claims.clone());
-    app.sessions.on_lost(move |session, reason| {
+    stayput_engine::close_lost_links(&app.sessions, &app.links, move |session, reason| {
         claims.release(session, &links);
-        match reason {
-            LostReason::Moved => {
-                tracing::warn!(
-                    %session,
-                    "session {session}, or its key, was taken over by another process while this one had \
-                     no lease: its links here are closed"
-                );
-                drop(links.release(session));
-            }
-            LostReason::Ended => drop(links.end(session)),
+        if reason == LostReason::Moved {
+            tracing::warn!(
+                %session,
+                "session {session}, or its key, was taken over by another process while this one had \
+                 no lease: its links here are closed"
+            );
         }
     });
 }
@@ -81,18 +77,9 @@ pub(super) fn start_spares(app: &AppState) {
     app.servers.values().for_each(|server| app.links.warm(server));
 }
 
-/// Removes, in the background, processes and private folders that killed processes left behind. Call it before the
-/// first link is opened.
+/// Removes, in the background, what killed processes left behind.
 pub(super) fn sweep_leftovers(app: &AppState) {
-    let sessions = app.sessions.clone();
-    let sweep = app.links.sweep(move |session| {
-        let sessions = sessions.clone();
-        // If the store cannot say, the folder stays until the next start.
-        async move {
-            let found = sessions.load_record(session).await;
-            found.map_or(true, |found| found.is_some_and(|record| record.is_live()))
-        }
-    });
+    let sweep = stayput_engine::sweep_leftovers(&app.sessions, &app.links, |_| false);
     Handle::current().spawn(async move {
         let LinkSweepReport { processes, kept } = sweep.await;
         if processes > 0 {
