@@ -226,6 +226,46 @@ fn uncalled_functions_are_found() {
     assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
+/// No count of references and no variable of a thread decides anything: a count is a number of its own, and data that one
+/// module sets for another is an argument. Each variable of a thread that is left says what it is for.
+#[test]
+fn no_reference_count_and_no_thread_local_decides() {
+    let allowed: BTreeSet<_> = THREAD_LOCALS.iter().map(|(file, _)| (*file).to_owned()).collect();
+    let (mut counts, mut locals) = (Vec::new(), BTreeSet::new());
+    for (name, _) in CRATES {
+        let mut folders = vec![repository().join("crates").join(name).join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|it| it == "rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let file = path.strip_prefix(repository().join("crates")).unwrap();
+                    let file = file.display().to_string();
+                    if text.contains("Arc::strong_count") {
+                        counts.push(file.clone());
+                    }
+                    if text.contains("thread_local!") {
+                        locals.insert(file);
+                    }
+                }
+            }
+        }
+    }
+    assert!(counts.is_empty(), "{counts:?} decide by Arc::strong_count; count in a number instead");
+    assert_eq!(locals, allowed, "an argument is better than a variable of a thread");
+}
+
+/// Files with variables of a thread, and what these hold.
+const THREAD_LOCALS: [(&str, &str); 5] = [
+    ("gateway/src/listen/workers.rs", "copies of shared state, and the runtime for large bodies"),
+    ("http/src/worker.rs", "runtime of the thread"),
+    ("http/src/plain/conn.rs", "buffer for reads"),
+    ("server/src/request/scope.rs", "current request of a handler, as its author calls it"),
+    ("upstream/src/link/transport/stdio/pump.rs", "buffer for reads"),
+];
+
 /// A doc comment begins with a noun or a verb, so that its subject is a thing of the code.
 #[test]
 fn doc_comments_have_a_subject() {
