@@ -19,7 +19,6 @@ use crate::{
 ///
 /// The fields that every call reads are atomics next to each other, so that a call on a held
 /// session takes no lock of the session and reads no record.
-#[repr(C)] // Keeps the fields that every call reads in as few cache lines as possible.
 pub struct Session {
     users: UserCount,
     last_used: AtomicU64,

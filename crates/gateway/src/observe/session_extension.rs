@@ -9,7 +9,6 @@ use crate::observe::session_stats::SessionStats;
 
 /// Extension of a session, so that a call needs no lookup for it.
 #[derive(Debug, Default)]
-#[repr(C)] // Fields of every call come first, in as few cache lines as possible.
 pub(crate) struct SessionExtension {
     /// Link that was used last.
     link: Mutex<LinkHint>,

@@ -22,7 +22,6 @@ const MAX_STDERR_BYTES: usize = 4 << 10;
 /// Statistics of a session since this process holds it. A call takes short locks only, and allocates only for a long
 /// tool name. They are small, so that a call of one session among very many loads few cache lines.
 #[derive(Debug, Default)]
-#[repr(C)] // Fields of every call come first, in as few cache lines as possible.
 pub(crate) struct SessionStats {
     calls: AtomicU64,
     last: Mutex<LastCall>,

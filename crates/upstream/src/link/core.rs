@@ -39,7 +39,6 @@ pub(crate) struct PoolContext {
 }
 
 /// State of a link, shared by all its users.
-#[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
 pub(crate) struct Core {
     /// Number of `Link` values. The last one dropped releases the link.
     pub(super) shares: AtomicUsize,

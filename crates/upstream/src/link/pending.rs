@@ -34,7 +34,6 @@ struct PendingServerRequest {
 
 /// Table of calls by id. A call is stored here, not in its caller's future.
 #[derive(Debug, Default)]
-#[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
 pub(crate) struct Pending {
     calls: CallTable,
     /// Unanswered requests of the server. Boxed, because most links have none.

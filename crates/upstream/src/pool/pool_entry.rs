@@ -34,7 +34,6 @@ const MIN_HEALTHY_LIFETIME: Duration = Duration::from_secs(5);
 static ENTRIES_CREATED: AtomicU64 = AtomicU64::new(0);
 
 /// Pool entry of the link between one scope and one server. It outlives its links, to keep the loss of the last one.
-#[repr(C)] // Fields that every call reads are adjacent, to share cache lines.
 pub(super) struct PoolEntry {
     /// Whether the entry was removed from the table. Later requests get a new entry; calls may still be in
     /// flight on this one.
@@ -50,7 +49,6 @@ pub(super) struct PoolEntry {
     changed: Notify,
 }
 
-#[repr(C)] // Ordered as in `PoolEntry`.
 struct State {
     phase: Phase,
     pins: usize,

@@ -15,7 +15,6 @@ const MAX_SESSIONS: usize = 256;
 
 /// Sessions that the connection uses, besides the one that it was created with.
 #[derive(Default)]
-#[repr(C)] // Same reason as for `Connection`.
 pub(super) struct UsedSessions {
     /// Default session of the connection, cached after its first use.
     cached: Weak<Session>,

@@ -43,7 +43,6 @@ use crate::{
 };
 
 /// Client that has completed `initialize`. `Mcp-Session-Id` names the connection, not the session.
-#[repr(C)] // Fields that every call reads are adjacent, to touch few cache lines.
 pub(crate) struct Connection {
     /// Hash of the name, by which the connection is found.
     hash: HandleHash,
@@ -75,7 +74,6 @@ pub(crate) struct Connection {
 }
 
 #[derive(Default)]
-#[repr(C)] // Same reason as for `Connection`.
 struct Activity {
     /// Calls in flight. A list, not a map: most clients have one call at a time, and few have many.
     calls: Vec<InFlightCall>,

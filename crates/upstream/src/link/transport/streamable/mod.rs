@@ -42,7 +42,6 @@ pub(crate) use session::ServerSession;
 const UNKNOWN_SESSION_GRACE: Duration = Duration::from_secs(2);
 
 /// Sending side of Streamable HTTP. It holds no socket: connections belong to the HTTP client.
-#[repr(C)] // Fields that every call reads lie together, in as few cache lines as possible.
 pub(crate) struct Streamable {
     /// Session id of the server. Set once, by the response to `initialize` or by the id that was kept from an
     /// earlier link. An id that an echo or a proxy sends later does not count.
@@ -53,7 +52,6 @@ pub(crate) struct Streamable {
 }
 
 /// Route and scope of one link's requests.
-#[repr(C)] // As in `Streamable`.
 pub(crate) struct LinkRoute {
     pub(crate) route: Arc<Route>,
     pub(crate) scope: Scope,
