@@ -213,7 +213,9 @@ impl ClientCall {
         match &self.era {
             CallEra::Legacy(_) => match self.lost {
                 Some(generation) => self.owner.marked(answer.into_bytes(), generation),
-                None if self.is_in_other_era() => ReplyText::new(translated(answer.into_bytes())),
+                None if self.is_in_other_era() => {
+                    ReplyText::new(note_translation(answer.into_bytes()))
+                }
                 None => ReplyText::new(giving(answer.into_bytes(), given)),
             },
             CallEra::Modern(client) => {
@@ -235,7 +237,7 @@ impl ClientCall {
 }
 
 /// Returns the answer of a modern link for a legacy client, with a note that it was translated.
-fn translated(answer: Bytes) -> Bytes {
+fn note_translation(answer: Bytes) -> Bytes {
     let edited = Message::parse(&answer).ok().and_then(|message| {
         let result = message.result().filter(|result| result.is_object())?;
         let mut edits = message.edit();

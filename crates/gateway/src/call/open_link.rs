@@ -43,7 +43,7 @@ pub(super) async fn reach(
     if let Some(connection) = connection {
         let not_listening = connection.lacks_listener_for(link.key());
         if connection.note_link_use(link.entry_id(), link.generation()) || opened || not_listening {
-            link = Box::pin(introduced(&owner.app, connection, link, opened)).await?;
+            link = Box::pin(start_listening(&owner.app, connection, link, opened)).await?;
         }
     }
     owner.depend(&link, asked).await?;
@@ -52,7 +52,7 @@ pub(super) async fn reach(
 
 /// Starts to listen on a link, after the preferences of the client are applied. The latter runs in its own task, so that
 /// it completes exactly once even if the client disconnects.
-async fn introduced(
+async fn start_listening(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
     link: PooledLink,

@@ -56,14 +56,14 @@ pub(crate) fn deliver(
 ) -> Option<u64> {
     match incoming {
         Incoming::Notification(text) => {
-            if let Some(text) = passed(connection, source, text) {
+            if let Some(text) = translate_notification(connection, source, text) {
                 stream.push(text);
             }
         }
         Incoming::Request(asked) => {
             let text = asked.text().clone();
             let number = connection.ask(source.key, asked)?;
-            stream.push(numbered(text, number));
+            stream.push(replace_id(text, number));
             return Some(number);
         }
         _ => {}
@@ -72,10 +72,14 @@ pub(crate) fn deliver(
 }
 
 /// Returns a notification as the client gets it; `None` if it is not for this client.
-fn passed(connection: &Connection, source: SourceLink<'_>, text: Bytes) -> Option<Bytes> {
+fn translate_notification(
+    connection: &Connection,
+    source: SourceLink<'_>,
+    text: Bytes,
+) -> Option<Bytes> {
     let Ok(message) = Message::parse(&text) else { return Some(text) };
     match message.method() {
-        Some("notifications/cancelled") => withdrawn(connection, source.key, &message),
+        Some("notifications/cancelled") => translate_cancellation(connection, source.key, &message),
         // All clients that share a link get the same notifications, whichever of them subscribed.
         Some("notifications/resources/updated") if source.shared => {
             let uri = message.params()?.find(&["uri"])?.text()?;
@@ -86,7 +90,7 @@ fn passed(connection: &Connection, source: SourceLink<'_>, text: Bytes) -> Optio
 }
 
 /// Replaces the id of a server request by an id of the connection, because ids of different servers may be equal.
-fn numbered(text: Bytes, number: u64) -> Bytes {
+fn replace_id(text: Bytes, number: u64) -> Bytes {
     let Ok(message) = Message::parse(&text) else { return text };
     let mut edits = message.edit();
     if let Some(id) = message.id() {
@@ -97,7 +101,11 @@ fn numbered(text: Bytes, number: u64) -> Bytes {
 
 /// Translates the id of a cancelled server request to the id that the client knows. `None` if this client never got
 /// the request.
-fn withdrawn(connection: &Connection, link: &LinkKey, message: &Message<'_>) -> Option<Bytes> {
+fn translate_cancellation(
+    connection: &Connection,
+    link: &LinkKey,
+    message: &Message<'_>,
+) -> Option<Bytes> {
     let id = message.params().and_then(|params| params.find(&["requestId"]))?;
     let number = connection.withdraw(link, id.as_str())?;
     let mut edits = message.edit();

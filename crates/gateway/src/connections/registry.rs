@@ -96,7 +96,7 @@ impl Connections {
     }
 
     /// Marks the use of these connections as recorded in the store.
-    pub(crate) fn noted(&self, names: &[HandleHash], now: Instant) {
+    pub(crate) fn mark_recorded(&self, names: &[HandleHash], now: Instant) {
         let all = self.read();
         names
             .iter()

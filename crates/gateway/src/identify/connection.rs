@@ -27,11 +27,11 @@ pub(super) async fn session(
         return Ok(Some(FoundSession::from_existing(session)));
     }
     // Boxed because it is rare: without the box, the future of every call would be as large as this one.
-    Box::pin(looked_up(app, context, connection)).await.map(Some)
+    Box::pin(look_up_session(app, context, connection)).await.map(Some)
 }
 
 /// Looks up the default session by its id.
-async fn looked_up(
+async fn look_up_session(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
     connection: &Arc<Connection>,
@@ -49,12 +49,12 @@ async fn looked_up(
         }
         // The session was ended on another connection; this connection is still open.
         Err(SessionOpenError::Ended(over)) => {
-            succeed(app, context, connection, &over).await.map_err(failed)
+            replace_ended_session(app, context, connection, &over).await.map_err(failed)
         }
         Err(SessionOpenError::HeldElsewhere { holder }) => {
             // Another replica may have given the connection another session since it was read here.
             if app.reload_default_session(connection).await.map_err(failed)? {
-                return Box::pin(looked_up(app, context, connection)).await;
+                return Box::pin(look_up_session(app, context, connection)).await;
             }
             app.cache_holder(cached, &holder);
             Err(failed(SessionOpenError::HeldElsewhere { holder }).found_by(Some(cached)))
@@ -75,7 +75,7 @@ pub(crate) async fn refusal_if_home_is_elsewhere(
 
 /// Continues a connection whose session was ended elsewhere, with the next session of the same key or with a new one.
 /// The loss must be reported.
-async fn succeed(
+async fn replace_ended_session(
     app: &Arc<AppState>,
     context: &RequestContext<'_>,
     connection: &Arc<Connection>,

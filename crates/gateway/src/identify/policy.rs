@@ -38,7 +38,7 @@ pub(super) async fn apply(
             open_ephemeral(app, context).await.map(run)
         }
         UnidentifiedPolicy::Owner => open_for_owner(app, context).await.map(run),
-        UnidentifiedPolicy::Refuse => Ok(SessionChoice::Answer(refused(app, context).await)),
+        UnidentifiedPolicy::Refuse => Ok(SessionChoice::Answer(refuse(app, context).await)),
     };
     done.unwrap_or_else(|error| {
         let refusal = Refusal::for_open_error(&error, "Try again later.");
@@ -66,7 +66,7 @@ async fn offer(
     let offer = text::offer(&handle, &app.handle_place(context).await);
     let (lifetime, hint) = (text::lifetime(app.identify.expiry), program_hint(app, context));
     let sentence = format!("{offer} The session {lifetime}.{hint}");
-    Ok(ReplyText::of_era(context.era, offered(context, &sentence, &handle)))
+    Ok(ReplyText::of_era(context.era, offer_result(context, &sentence, &handle)))
 }
 
 /// Sentence for the author of a program, which can name the session by URL or header. It begins with a space, and is
@@ -105,7 +105,7 @@ fn url(app: &AppState, context: &RequestContext<'_>) -> Option<String> {
     })
 }
 
-fn offered(context: &RequestContext<'_>, sentence: &str, handle: &Handle) -> String {
+fn offer_result(context: &RequestContext<'_>, sentence: &str, handle: &Handle) -> String {
     let (kind, text) = (reply::kind_of_result(context.era()), json::quote(sentence));
     let (key, handle) = (json::quote(meta::SESSION), json::quote(handle.expose()));
     let result = format!(
@@ -148,7 +148,7 @@ async fn open_for_owner(
     Ok(ChosenSession::new(session, origin, NameSource::Owner))
 }
 
-async fn refused(app: &Arc<AppState>, context: &RequestContext<'_>) -> ReplyText {
+async fn refuse(app: &Arc<AppState>, context: &RequestContext<'_>) -> ReplyText {
     let refusal = Refusal::caller(format!(
         "Nothing was run: the server keeps state between calls, and nothing says which session this \
          belongs to. {}{}",

@@ -113,11 +113,11 @@ pub(crate) fn parse_request(message: &Message<'_>) -> Result<(Version, ClientInf
         return Err(sentence);
     }
     let client_info = ClientInfo::new(info, capabilities).map_err(|error| error.to_string())?;
-    Ok((spoken(&said), client_info))
+    Ok((negotiate_version(&said), client_info))
 }
 
 /// Returns the protocol version to use with a client that asks for this one.
-fn spoken(said: &str) -> Version {
+fn negotiate_version(said: &str) -> Version {
     let version = Version::from(said);
     if version.is_known() && version.era() == Era::Legacy {
         version

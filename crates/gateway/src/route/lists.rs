@@ -33,7 +33,7 @@ pub(super) fn initialize_result(profile: &Profile, version: &Version) -> String 
     let result = profile.initialize_result().result();
     let version = json::quote(version.as_str());
     if profile.protocol() == ServerProtocol::Modern {
-        return of_discovery(result, &version);
+        return initialize_from_discover(result, &version);
     }
     let mut edits = Edits::new(result);
     edits.set(&["protocolVersion"], &version);
@@ -41,7 +41,7 @@ pub(super) fn initialize_result(profile: &Profile, version: &Version) -> String 
 }
 
 /// Builds an `initialize` result from a `server/discover` result, which has the same data in other fields.
-fn of_discovery(said: &str, version: &str) -> String {
+fn initialize_from_discover(said: &str, version: &str) -> String {
     let raw = Raw::parse(said).ok();
     let find = |path: &[&str]| raw.and_then(|raw| raw.find(path)).map(Raw::as_str);
     let capabilities = find(&["capabilities"]).unwrap_or("{}");
@@ -71,9 +71,11 @@ pub(super) async fn answer_from_profile(
     let asked = context.request_ref();
     let Some(profile) = profile else {
         return Some(match find_page(context.connection?, context, server).await? {
-            KnownPage::Cached(page) => context.result(text(&presented(context, &page).await)?),
+            KnownPage::Cached(page) => {
+                context.result(text(&present_legacy_page(context, &page).await)?)
+            }
             KnownPage::Asked(page) if asked.method == "tools/list" => {
-                context.result(&shown(context, &page).await)
+                context.result(&present_tools(context, &page).await)
             }
             KnownPage::Asked(page) => context.result(&page),
         });
@@ -90,7 +92,7 @@ pub(super) async fn answer_from_profile(
     if !is_fresh(server, profile, || facts(context.app, page).ttl) {
         return None;
     }
-    Some(context.result(text(&finished(context, profile, page).await)?))
+    Some(context.result(text(&present_modern_page(context, profile, page).await)?))
 }
 
 /// Page of a list for a legacy client.
@@ -106,12 +108,12 @@ fn text(page: &Bytes) -> Option<&str> {
 }
 
 /// Returns a page of the profile as a legacy client sees it.
-async fn presented(context: &RequestContext<'_>, page: &Bytes) -> Bytes {
+async fn present_legacy_page(context: &RequestContext<'_>, page: &Bytes) -> Bytes {
     if context.request_ref().method != "tools/list" || !is_edited(context) {
         return page.clone();
     }
     let edits = context.app.tool_edits(context).await;
-    cached(context, page, edits.as_ref(), |text| {
+    cached_page(context, page, edits.as_ref(), |text| {
         let filtered = context.tools().map_or(text.into(), |tools| tools.filter(text));
         let edited = edits.as_ref().and_then(|edits| edits.apply(context, &filtered));
         edited.unwrap_or_else(|| filtered.into_owned())
@@ -119,13 +121,17 @@ async fn presented(context: &RequestContext<'_>, page: &Bytes) -> Bytes {
 }
 
 /// Returns a page of the profile as a modern client sees it.
-async fn finished(context: &RequestContext<'_>, profile: &Profile, page: &Bytes) -> Bytes {
+async fn present_modern_page(
+    context: &RequestContext<'_>,
+    profile: &Profile,
+    page: &Bytes,
+) -> Bytes {
     let asked = context.request_ref();
     let edits = match asked.method {
         "tools/list" => context.app.tool_edits(context).await,
         _ => None,
     };
-    cached(context, page, edits.as_ref(), |text| {
+    cached_page(context, page, edits.as_ref(), |text| {
         let listed = AnswerEdits::new(asked, profile.initialize_result())
             .passing(context.tools())
             .result(text);
@@ -135,7 +141,7 @@ async fn finished(context: &RequestContext<'_>, profile: &Profile, page: &Bytes)
 }
 
 /// Returns a page as this kind of client sees it. `present` is called if that is not known yet.
-fn cached(
+fn cached_page(
     context: &RequestContext<'_>,
     page: &Bytes,
     edits: Option<&ToolEdits>,
@@ -159,7 +165,7 @@ pub(super) fn is_edited(context: &RequestContext<'_>) -> bool {
 }
 
 /// Filters a page of tools, and adds the session tools and the session argument.
-pub(super) async fn shown<'p>(context: &RequestContext<'_>, page: &'p str) -> Cow<'p, str> {
+pub(super) async fn present_tools<'p>(context: &RequestContext<'_>, page: &'p str) -> Cow<'p, str> {
     let page = context.tools().map_or(page.into(), |tools| tools.filter(page));
     let edits = context.app.tool_edits(context).await;
     edits.and_then(|edits| edits.apply(context, &page)).map_or(page, Cow::Owned)
@@ -174,7 +180,7 @@ async fn find_page(
 ) -> Option<KnownPage> {
     let (app, message) = (context.app, context.message);
     let (link_owner, method) = (connection.link_owner(), message.method()?);
-    let link = linked(app, server, connection);
+    let link = find_list_link(app, server, connection);
     if let Some(link) = link.as_ref().filter(|link| link.lists_changed() > 0) {
         return request_page(link, message).await.map(KnownPage::Asked);
     }
@@ -190,7 +196,7 @@ async fn find_page(
 
 /// Returns the link on which a client can ask for its lists: one on which a list changed, else that of its default
 /// session, else the one it used last.
-pub(super) fn linked(
+pub(super) fn find_list_link(
     app: &AppState,
     server: &Server,
     connection: &Connection,

@@ -75,7 +75,7 @@ pub(super) async fn pass(context: &RequestContext<'_>, server: &Server) -> CallO
         // Requests a complete answer instead of a stream, because the list has to be edited.
         let whole = RequestContext { streams: false, ..*context };
         let outcome = Box::pin(call::run(&whole, server, None)).await;
-        return Box::pin(edited(context, outcome)).await;
+        return Box::pin(edit_tool_list(context, outcome)).await;
     }
     call::run(context, server, profile.as_ref()).await
 }
@@ -177,11 +177,11 @@ async fn set_level(
 }
 
 /// Converts an answer to `tools/list` to what this client sees.
-async fn edited(context: &RequestContext<'_>, outcome: CallOutcome) -> CallOutcome {
+async fn edit_tool_list(context: &RequestContext<'_>, outcome: CallOutcome) -> CallOutcome {
     let CallOutcome::Done(done) = outcome else { return outcome };
     let Some(answer) = Message::parse(&done.text).ok() else { return CallOutcome::Done(done) };
     let Some(result) = answer.result() else { return CallOutcome::Done(done) };
-    let page = lists::shown(context, result.as_str()).await;
+    let page = lists::present_tools(context, result.as_str()).await;
     let mut edits = answer.edit();
     edits.replace(result, &page);
     let text = edits.apply().ok().map(Cow::into_owned);

@@ -50,18 +50,18 @@ pub(crate) fn listed(
 
 /// Returns whether a request may be a call of a session tool. This is false for most requests, and needs no lookup.
 pub(crate) fn may_be(context: &RequestContext<'_>) -> bool {
-    context.request_ref().method == "tools/call" && named(context).is_some()
+    context.request_ref().method == "tools/call" && find_tool_name(context).is_some()
 }
 
 /// Returns the session tool that a call may mean, and whether its name has the prefix.
-fn named(context: &RequestContext<'_>) -> Option<(SessionTool, bool)> {
+fn find_tool_name(context: &RequestContext<'_>) -> Option<(SessionTool, bool)> {
     SessionTool::from_name(&context.message.name()?.text()?)
 }
 
 /// Answers a call of a session tool. `None` if it is not one.
 pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
     let app = context.app;
-    let tool = called(app, context).await?;
+    let tool = called_tool(app, context).await?;
     let call_start = CallStart { server: None, ..context.call_start() };
     let mut record = CallRecord::begin(app.observers.as_ref(), call_start);
     let done = match tool {
@@ -86,11 +86,11 @@ pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
 }
 
 /// Returns the session tool that is called.
-async fn called(app: &Arc<AppState>, context: &RequestContext<'_>) -> Option<SessionTool> {
+async fn called_tool(app: &Arc<AppState>, context: &RequestContext<'_>) -> Option<SessionTool> {
     if context.request_ref().method != "tools/call" {
         return None;
     }
-    let (tool, prefixed) = named(context)?;
+    let (tool, prefixed) = find_tool_name(context)?;
     // If parsers can read the name differently, the server has to refuse it.
     context.message.params()?.find_unique(&["name"]).ok()?;
     let chosen = app.identify.configured.session_tools;

@@ -131,7 +131,7 @@ impl AppState {
     pub(crate) async fn note_uses(&self, now: Instant) {
         let due = self.connections.due(now);
         if !due.is_empty() && self.sessions.touch_connections(&due).await.is_ok() {
-            self.connections.noted(&due, now);
+            self.connections.mark_recorded(&due, now);
         }
     }
 }

@@ -66,7 +66,7 @@ impl<'a> AnswerEdits<'a> {
                     let result = bridge::tool_error(&bridge::visit_first(error));
                     (reply::result(self.asked.id, &self.result(&result)).into(), None)
                 }
-                _ => recoded(answer, code.filter(|_| self.is_legacy())),
+                _ => translate_error_code(answer, code.filter(|_| self.is_legacy())),
             };
         }
         let edited = self.state.is_some() || self.tools.is_some() || self.is_legacy();
@@ -158,7 +158,7 @@ impl<'a> AnswerEdits<'a> {
 }
 
 /// Returns an error of a server with the code that the client expects for it.
-fn recoded(answer: Answer, legacy: Option<Code>) -> (Bytes, Option<Code>) {
+fn translate_error_code(answer: Answer, legacy: Option<Code>) -> (Bytes, Option<Code>) {
     let Some(code) = legacy.and_then(bridge::code) else {
         let code = answer.code();
         return (answer.into_bytes(), code);

@@ -56,7 +56,7 @@ pub(crate) fn validate(context: &RequestContext<'_>) -> Result<(), InvalidReques
         (Era::Legacy, _) => return Ok(()),
         (Era::Modern, None) => request(context.headers, context.message)?,
         // A stdio client has no headers.
-        (Era::Modern, Some(_)) => supported(&required(context.message)?)?,
+        (Era::Modern, Some(_)) => check_version(&required(context.message)?)?,
     }
     let method = context.request_ref().method;
     match REMOVED.contains(&method) {
@@ -77,7 +77,7 @@ fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), InvalidRequ
     }
     let version = required(message)?;
     same(headers, mcp::PROTOCOL_VERSION, Some(&version))?;
-    supported(&version)?;
+    check_version(&version)?;
     same(headers, mcp::METHOD, message.method())?;
     let Some(source) = message.method().and_then(mcp::name_member) else { return Ok(()) };
     let name = message.params().map(|params| params.find_unique(&[source]));
@@ -86,11 +86,11 @@ fn request(headers: &HeaderMap, message: &Message<'_>) -> Result<(), InvalidRequ
 }
 
 /// Checks that a version is known and of the modern era.
-fn supported(version: &str) -> Result<(), InvalidRequest> {
+fn check_version(version: &str) -> Result<(), InvalidRequest> {
     let candidate = Version::from(version);
     match candidate.is_known() && candidate.era() == Era::Modern {
         true => Ok(()),
-        false => Err(unsupported(version)),
+        false => Err(unsupported_version(version)),
     }
 }
 
@@ -150,7 +150,7 @@ fn same(headers: &HeaderMap, name: &'static str, body: Option<&str>) -> Result<(
     }
 }
 
-fn unsupported(requested: &str) -> InvalidRequest {
+fn unsupported_version(requested: &str) -> InvalidRequest {
     let sentence = "this version of the protocol is not spoken here; choose one that is";
     let supported = versions();
     let data = format!(r#"{{"supported":[{supported}],"requested":{}}}"#, json::quote(requested));

@@ -75,7 +75,7 @@ impl Listing<'_> {
             has.then(|| self.part(present, inner))
         });
         let parts = join_all(parts).await;
-        let merged = self.merged(&roster, &parts);
+        let merged = self.merge_parts(&roster, &parts);
         let mut entries = Cow::Borrowed(merged.entries.as_str());
         if cursor.is_none() && *self.list == TOOLS {
             self.add_own(&mut entries).await;
@@ -92,7 +92,7 @@ impl Listing<'_> {
 
     /// Merges the parts. The result is cached if it follows from the pages of the profiles alone: which URIs are hidden
     /// also depends on the client.
-    fn merged(&self, roster: &Roster, parts: &[ServerPages]) -> Arc<MergedPage> {
+    fn merge_parts(&self, roster: &Roster, parts: &[ServerPages]) -> Arc<MergedPage> {
         let indexes = self.indexes(roster);
         let merge = || {
             let show = |server: &str, entry| self.show(&indexes, server, entry);
@@ -264,7 +264,7 @@ impl Listing<'_> {
     /// Returns the link on which the client can ask: of one of its sessions, or the shared one.
     fn link(&self, server: &Server) -> Option<PooledLink> {
         match self.context.connection {
-            Some(connection) => lists::linked(self.context.app, server, connection),
+            Some(connection) => lists::find_list_link(self.context.app, server, connection),
             None => {
                 let sessionless = Sessionless::new(self.context.app, self.context.owner, false);
                 self.context.app.links.find(server, sessionless.link_owner())
