@@ -22,15 +22,17 @@ pub const MAX_DEPTH: u32 = 128;
 /// assert_eq!(text, b"\"id\":17");
 /// ```
 pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
-    let start = out.len();
+    let mut digits = [0; 20];
+    let mut start = digits.len();
     loop {
-        out.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
+        start -= 1;
+        digits[start] = b'0' + u8::try_from(number % 10).unwrap_or_default();
         number /= 10;
         if number == 0 {
             break;
         }
     }
-    out[start..].reverse();
+    out.extend_from_slice(&digits[start..]);
 }
 
 /// Checks that `bytes` are one JSON value in UTF-8, with optional white space around it.

@@ -1,10 +1,14 @@
 //! Waits for a call in flight, until it has an answer or becomes a stream.
 
+use std::{future::poll_fn, pin::pin};
+
 use stayput_upstream::{Answer, Call, CallError, Incoming};
+use tokio::time::Instant;
 
 use super::{
     CallOutcome, ClientCall, call_stream::CallStream, detached::detach, era::OnDisconnect,
 };
+use crate::{identify::RequestContext, reply::SocketTimer};
 
 /// Call that was sent.
 pub(super) struct RunningCall {
@@ -33,10 +37,11 @@ impl CallFuture {
 
     /// Waits for the answer. If the client reads streams, the call becomes one with its first message that is not the
     /// answer, or when the answer takes long.
-    pub(super) async fn wait(mut self, streams: bool) -> CallOutcome {
+    pub(super) async fn wait(mut self, context: &RequestContext<'_>) -> CallOutcome {
         let Some(running) = &self.0 else { return CallOutcome::Cancelled };
-        let stream_after = running.client_call.stream_after();
-        let mut deadline = std::pin::pin!(tokio::time::sleep(stream_after));
+        let streams = context.streams;
+        let due = Instant::now() + running.client_call.stream_after();
+        let mut deadline = pin!(passed(due, context.timer));
         loop {
             let Some(running) = &mut self.0 else { return CallOutcome::Cancelled };
             let incoming = tokio::select! {
@@ -73,6 +78,14 @@ impl CallFuture {
             }
             OnDisconnect::Cancel => CallOutcome::Call(Box::new(CallStream::new(running, first))),
         }
+    }
+}
+
+/// Waits until `due`, on the timer of the client's socket if there is one.
+async fn passed(due: Instant, timer: Option<&dyn SocketTimer>) {
+    match timer {
+        Some(timer) => poll_fn(|cx| timer.poll_until(due, cx)).await,
+        None => tokio::time::sleep_until(due).await,
     }
 }
 

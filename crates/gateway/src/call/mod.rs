@@ -210,8 +210,8 @@ async fn start(
     let call = ClientCall { owner, link, era, in_flight, id, method, record, again, lost };
     call.log_translation();
     match edit.as_ref().map(|edit| edit.message(context.message)) {
-        None => call.send(context.message, context.streams).instrument(span).await,
-        Some(Ok(edited)) => call.send(&edited, context.streams).instrument(span).await,
+        None => call.send(context, context.message).instrument(span).await,
+        Some(Ok(edited)) => call.send(context, &edited).instrument(span).await,
         // The text parsed before the session name was removed, so this does not happen.
         Some(Err(error)) => ReplyText::new(error.answer()).into(),
     }
@@ -231,7 +231,7 @@ impl ClientCall {
     }
 
     /// Sends the request, and follows the call until it has an answer or becomes a stream.
-    async fn send(mut self, message: &Message<'_>, streams: bool) -> CallOutcome {
+    async fn send(mut self, context: &RequestContext<'_>, message: &Message<'_>) -> CallOutcome {
         // A `subscriptions/listen` request is not timed, because it may last for hours.
         if !era::listens(&self.method) {
             self.record.sent(&self.owner.app.metrics, self.owner.server.name());
@@ -254,7 +254,7 @@ impl ClientCall {
                 }
             },
         };
-        CallFuture::new(self, call).wait(streams).await
+        CallFuture::new(self, call).wait(context).await
     }
 
     /// Writes the request to a link, in the form that its server understands.

@@ -19,8 +19,10 @@ pub(crate) fn read_connection_name(app: &AppState, headers: &HeaderMap) -> Optio
 /// Sets the cookie that names the connection of a request again, if cookies are enabled, so that it lives as long as the
 /// connection (R046).
 pub(crate) fn renew_cookie<B>(app: &AppState, headers: &HeaderMap, response: &mut Response<B>) {
-    let name = read_connection_name(app, headers).filter(|_| cookie::is_on(app));
-    if let Some(line) = name.and_then(|name| cookie::line(app, Some(&name))) {
+    if cookie::is_on(app)
+        && let Some(name) = read_connection_name(app, headers)
+        && let Some(line) = cookie::line(app, Some(&name))
+    {
         response.headers_mut().insert(header::SET_COOKIE, line);
     }
 }

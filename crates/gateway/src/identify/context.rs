@@ -12,7 +12,7 @@ use crate::{
     config::{ToolFilter, target::Target},
     connections::connection::Connection,
     observe::call_record::CallStart,
-    reply::{self, ReplyText, RequestRef},
+    reply::{self, ReplyText, RequestRef, SocketTimer},
     state::{AppState, identify_rules::ConnectionKind, roster::Caller},
 };
 
@@ -39,6 +39,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) streams: bool,
     /// Claim by which this replica holds the process of the server for all its users, if it does.
     pub(crate) claim: Option<&'a Arc<ActiveSession>>,
+    /// Timer of the client's socket, if the request runs in the task of the socket.
+    pub(crate) timer: Option<&'a dyn SocketTimer>,
 }
 
 impl<'a> RequestContext<'a> {
@@ -62,6 +64,7 @@ impl<'a> RequestContext<'a> {
             era,
             streams: true,
             claim: None,
+            timer: None,
         }
     }
 

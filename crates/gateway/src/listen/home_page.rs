@@ -19,11 +19,14 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 /// Whether a browser asks for `/`, or for the URL of a server. Clients that do not name `text/html`, or want an event
 /// stream, are served as MCP clients.
 pub(super) fn is_wanted(head: &Parts) -> bool {
+    if head.method != Method::GET {
+        return false;
+    }
     let path = head.uri.path();
     let is_known = path == "/" || path == "/mcp" || path.starts_with("/mcp/");
     let accepted = head.headers.get_all(header::ACCEPT);
     let has = |kind: &str| accepted.iter().any(|it| it.to_str().is_ok_and(|it| it.contains(kind)));
-    head.method == Method::GET && is_known && has("text/html") && !has(mcp::EVENT_STREAM)
+    is_known && has("text/html") && !has(mcp::EVENT_STREAM)
 }
 
 /// Builds the page. `seen` is the application state as the client sees it, or `None` if the client has no credentials:

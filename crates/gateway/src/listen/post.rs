@@ -13,10 +13,10 @@ use crate::{
     identify::{RequestContext, cookie, header_names, renew_cookie},
     listen::{
         batch, forward,
-        router::{RequestTarget, named},
+        router::{RequestTarget, find_connection},
     },
     messages::notifications::handle_message,
-    reply::{self, Reply, ReplyText, accept::accepts},
+    reply::{self, Reply, ReplyText, SocketTimer, accept::accepts},
     route::{
         self,
         admission::admit,
@@ -25,12 +25,13 @@ use crate::{
     state::AppState,
 };
 
-/// Answers the body of a POST.
+/// Answers the body of a POST. `timer` is that of the client's socket, if this is its task.
 pub(super) async fn answer(
     app: &Arc<AppState>,
     at: &RequestTarget,
     headers: &HeaderMap,
     body: &[u8],
+    timer: Option<&dyn SocketTimer>,
 ) -> Response<Reply> {
     if forward::is_too_late(app, &at.principal, body) {
         return forward::not_held();
@@ -42,7 +43,7 @@ pub(super) async fn answer(
         Ok(message) => message,
         Err(error) => return bad(error.answer()),
     };
-    let context = context(app, at, headers, &message);
+    let context = RequestContext { timer, ..context(app, at, headers, &message) };
     if let Err(refusal) = admit(&context) {
         return refusal.response();
     }
@@ -54,13 +55,13 @@ pub(super) async fn answer(
         };
     }
     if message.method() == Some("initialize") && is_request {
-        return greeted(app, Box::pin(initialize::initialize(&context)).await);
+        return initialize_response(app, Box::pin(initialize::initialize(&context)).await);
     }
     let id = message.id().map(|id| id.as_str()).filter(|_| is_request);
     if let Some(refused) = unknown_version(headers, id) {
         return refused;
     }
-    let connection = match named(app, at, headers).await {
+    let connection = match find_connection(app, at, headers).await {
         Ok(connection) => connection,
         Err(error) => return error.answer(id),
     };
@@ -104,7 +105,7 @@ fn context<'a>(
     }
 }
 
-fn greeted(
+fn initialize_response(
     app: &AppState,
     InitializeOutcome { answer, name, later, held_by }: InitializeOutcome,
 ) -> Response<Reply> {
@@ -162,7 +163,7 @@ async fn answer_batch(
     if era::is_modern(headers) {
         return bad(batch::refusal());
     }
-    let connection = match named(app, at, headers).await {
+    let connection = match find_connection(app, at, headers).await {
         Ok(connection) => connection,
         Err(error) => return error.answer(None),
     };

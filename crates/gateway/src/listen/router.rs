@@ -22,7 +22,7 @@ use crate::{
     identify::{cookie, header_names, read_connection_name, renew_cookie},
     listen::{access, forward, home_page, legacy_sse, page_login, well_known},
     messages::listen_stream,
-    reply::{self, Reply, accept::accepts},
+    reply::{self, Reply, SocketTimer, accept::accepts},
     state::AppState,
 };
 
@@ -89,12 +89,13 @@ impl BodyHandler {
         }
     }
 
-    /// Answers a request whose body was read to its end.
+    /// Answers a request whose body was read to its end. `timer` is that of the client's socket, if this is its task.
     pub(super) async fn answer(
         self,
         app: &Arc<AppState>,
         headers: &HeaderMap,
         body: Bytes,
+        timer: Option<&dyn SocketTimer>,
     ) -> Response<Reply> {
         let app = self.own.as_ref().unwrap_or(app);
         if self.signed.is_some_and(|signed| !signed.has_body(&body)) {
@@ -102,7 +103,7 @@ impl BodyHandler {
         }
         let response = match self.kind {
             BodyKind::Post(at) => {
-                let response = post::answer(app, &at, headers, &body).await;
+                let response = post::answer(app, &at, headers, &body, timer).await;
                 if let Reply::Whole(text, _) = response.body() {
                     app.rate_limiter.charge_now(&at.principal.owner, text.len());
                 }
@@ -223,7 +224,7 @@ pub(super) async fn route_again(
     let app = app.now();
     match route_seen(&app, principal, head).await {
         Step::Answer(answer) => *answer,
-        Step::Body(handler) => handler.answer(&app, &head.headers, body).await,
+        Step::Body(handler) => handler.answer(&app, &head.headers, body, None).await,
     }
 }
 
@@ -297,14 +298,14 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
             return reply::refusal(status, None, Code::INVALID_REQUEST, &sentence).into();
         }
     };
-    let (target, was) = match (target(app, path), removed(app, path)) {
+    let (target, was) = match (target(app, path), removed_target(app, path)) {
         (Some(target), _) => (target, false),
         (None, Some(target)) => (target, true),
         (None, None) => return path_not_found(app).into(),
     };
     let at = RequestTarget { target, key, principal: principal.clone() };
     // A client that was never connected to a removed server gets the same answer as for a server that never existed.
-    if was && Box::pin(named(app, &at, headers)).await.is_err() {
+    if was && Box::pin(find_connection(app, &at, headers)).await.is_err() {
         return path_not_found(app).into();
     }
     match *method {
@@ -358,7 +359,7 @@ pub(super) fn server(app: &AppState, name: &str) -> Option<Target> {
 }
 
 /// Returns a server that the last reload removed. Clients that are still connected to it get an explanation.
-fn removed(app: &AppState, path: &str) -> Option<Target> {
+fn removed_target(app: &AppState, path: &str) -> Option<Target> {
     let name = app.removed.get(path.strip_prefix("/mcp/")?)?;
     Some(Target::Server(name.as_str().into()))
 }
@@ -392,7 +393,7 @@ impl ConnectionError {
 }
 
 /// Returns the connection that a request names by `Mcp-Session-Id` or cookie.
-pub(super) async fn named(
+pub(super) async fn find_connection(
     app: &Arc<AppState>,
     at: &RequestTarget,
     headers: &HeaderMap,
@@ -412,7 +413,7 @@ async fn get(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Re
     if !accepts(headers, mcp::EVENT_STREAM) {
         return reply::status(StatusCode::NOT_ACCEPTABLE);
     }
-    let connection = match named(app, at, headers).await {
+    let connection = match find_connection(app, at, headers).await {
         Ok(connection) => connection,
         Err(error) => return error.answer(None),
     };
@@ -471,7 +472,7 @@ async fn stream(
 }
 
 async fn delete(app: &Arc<AppState>, at: &RequestTarget, headers: &HeaderMap) -> Response<Reply> {
-    match named(app, at, headers).await {
+    match find_connection(app, at, headers).await {
         Ok(connection) => {
             if let Some(held) = home_elsewhere(app, &connection).await {
                 return held;

@@ -31,7 +31,7 @@ thread_local! {
 /// Returns this thread's copy of the application state, which lives as long as something on this thread uses it.
 /// Every call increments and decrements the reference count of the state. With one shared count, the processors would
 /// contend for its cache line.
-pub(super) fn own(app: &Arc<AppState>) -> Arc<AppState> {
+pub(super) fn worker_copy(app: &Arc<AppState>) -> Arc<AppState> {
     OWN.with_borrow_mut(|own| {
         own.retain(|(of, copy)| of.strong_count() > 0 && copy.strong_count() > 0);
         let known = own.iter().find(|(of, _)| of.as_ptr() == Arc::as_ptr(app));

@@ -1,8 +1,12 @@
 //! Record of one call: metrics, session statistics, audit log and spans.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
 
 use http::HeaderMap;
+use memchr::memmem::Finder;
 use stayput_core::{Owner, Session, SessionId};
 use stayput_upstream::{Answer, CallError, LossReason, PooledLink, Server};
 use stayput_wire::{Message, Raw};
@@ -53,7 +57,7 @@ impl<'a> CallStart<'a> {
     }
 
     /// Adds the call to the history of its session.
-    fn past(&self) -> Option<RunningEntry> {
+    fn begin_history_entry(&self) -> Option<RunningEntry> {
         let (session, server) = (self.session?, self.server?);
         let tool = self.tool();
         let method = || self.message.method().unwrap_or_default();
@@ -70,7 +74,10 @@ impl<'a> CallStart<'a> {
     }
 
     /// Starts the observation of the call, if there are observers.
-    fn noted(&self, observers: Option<&Arc<Observers>>) -> Option<Box<CallObservation>> {
+    fn start_observation(
+        &self,
+        observers: Option<&Arc<Observers>>,
+    ) -> Option<Box<CallObservation>> {
         let observers = observers?;
         let of = CallSubject {
             owner: self.owner,
@@ -90,12 +97,16 @@ impl CallRecord {
         {
             usage.called(server.name(), || server.shared_name(), begun.tool().as_deref());
         }
-        Self { timing: None, noted: begun.noted(observers), past: begun.past() }
+        Self {
+            timing: None,
+            noted: begun.start_observation(observers),
+            past: begun.begin_history_entry(),
+        }
     }
 
     /// Records a call that the configuration does not allow.
     pub(crate) fn denied(observers: Option<&Arc<Observers>>, begun: CallStart<'_>) {
-        let noted = begun.noted(observers);
+        let noted = begun.start_observation(observers);
         Self { noted, ..Self::default() }.came_to(CallEnd::Denied);
     }
 
@@ -159,7 +170,8 @@ impl CallRecord {
 /// Whether a result may have a member `isError` that is true. A text in the result can look like one.
 fn may_be_error(result: &str) -> bool {
     const NAME: &str = r#""isError""#;
-    memchr::memmem::find_iter(result.as_bytes(), NAME).any(|at| {
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NAME));
+    FINDER.find_iter(result.as_bytes()).any(|at| {
         let value = result.get(at + NAME.len()..).unwrap_or_default();
         value.trim_start_matches([':', ' ', '\n', '\r', '\t']).starts_with('t')
     })

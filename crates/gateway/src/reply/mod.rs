@@ -18,6 +18,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
 use stayput_core::SessionId;
 use stayput_wire::{Code, Era, Message, Raw, header as mcp, json};
+use tokio::time::Instant;
 
 pub(crate) use self::held_by::{HeldBy, SessionName, held_elsewhere};
 
@@ -89,6 +90,12 @@ pub(crate) trait MessageBody: EventBody {
 pub(crate) trait Access: Send + Sync {
     /// Ready when the client has lost access.
     fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Timer of a client's socket, for deadlines of its requests.
+pub(crate) trait SocketTimer: Sync {
+    /// Ready at `due`. Only the task of the socket may ask.
+    fn poll_until(&self, due: Instant, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 /// Stream together with the access of its client.

@@ -15,7 +15,7 @@ const HALF_BITS: u32 = 24;
 const MASK: u64 = (1 << HALF_BITS) - 1;
 
 /// Rounds of the Feistel network.
-const ROUNDS: u8 = 4;
+const ROUNDS: u64 = 4;
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -34,7 +34,8 @@ pub(super) fn next() -> u64 {
 fn permute(counted: u64, keys: &RandomState) -> u64 {
     let (mut left, mut right) = ((counted >> HALF_BITS) & MASK, counted & MASK);
     for round in 0..ROUNDS {
-        (left, right) = (right, left ^ (keys.hash_one((round, right)) & MASK));
+        let hashed = keys.hash_one((round << HALF_BITS) | right);
+        (left, right) = (right, left ^ (hashed & MASK));
     }
     (left << HALF_BITS) | right
 }

@@ -240,6 +240,7 @@ impl Fixture {
             era: Era::Modern,
             claim: None,
             streams: true,
+            timer: None,
         }
     }
 

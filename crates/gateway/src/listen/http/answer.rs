@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use hyper::body::{Body, Frame, SizeHint};
 use stayput_wire::header as mcp;
 
@@ -23,12 +23,17 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Prepares a response for hyper. `keeps` is false if the connection has to close after it.
+    /// Prepares a response for hyper. `keeps` is false if the connection has to close after it. `unused` are the headers
+    /// of the request: hyper keeps the map of a response for the next request, and this map has the right size.
     pub(super) fn prepare(
         mut response: Response<Reply>,
         state: Arc<ConnState>,
-        keeps: bool,
+        (mut unused, keeps): (HeaderMap, bool),
     ) -> Response<Self> {
+        if response.headers().is_empty() {
+            unused.clear();
+            *response.headers_mut() = unused;
+        }
         let (is_message, headers) = (
             matches!(response.body(), Reply::Whole(text, _) if !text.is_empty()),
             response.headers_mut(),
@@ -114,7 +119,7 @@ mod tests {
                 let flag = ran.clone();
                 let then = AfterWrite::new(None, move || flag.store(true, Ordering::Relaxed));
                 let response = reply::message_then("{}", Some(then));
-                let response = Answer::prepare(response, state.clone(), true);
+                let response = Answer::prepare(response, state.clone(), (HeaderMap::new(), true));
                 async { Ok::<_, Infallible>(response) }
             });
             client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

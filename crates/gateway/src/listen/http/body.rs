@@ -31,6 +31,8 @@ pub(super) struct RequestBody {
     failed: bool,
     /// Number of bytes so far.
     size: usize,
+    /// Time of the first wait for a part. `None` if the body came with the head.
+    waits_since: Option<Instant>,
 }
 
 /// Reason why a body could not be read.
@@ -53,12 +55,17 @@ pub(in crate::listen) enum BodyError {
 impl RequestBody {
     pub(super) fn new(head: &Parts, incoming: Incoming) -> Self {
         let expects = !incoming.is_end_stream() && head.headers.contains_key(header::EXPECT);
-        Self { incoming, expects, had_trailers: false, failed: false, size: 0 }
+        Self { incoming, expects, had_trailers: false, failed: false, size: 0, waits_since: None }
     }
 
     /// Number of bytes that were read.
     pub(super) fn size(&self) -> usize {
         self.size
+    }
+
+    /// Time since the body was first waited for.
+    pub(super) fn waited(&self) -> Duration {
+        self.waits_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Reads the whole body. Fails after a pause, when the transfer rate is too low, when the whole body takes too long, or
@@ -141,6 +148,7 @@ impl RequestBody {
                 let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
                     Poll::Pending => {
                         if !std::mem::replace(&mut waits, true) {
+                            self.waits_since.get_or_insert_with(Instant::now);
                             state.give(pause);
                         }
                         return state.poll_late(cx).map(|()| Err(BodyError::Late));

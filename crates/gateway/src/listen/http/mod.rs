@@ -8,17 +8,17 @@
 //! |---|---|
 //! | `socket.rs` | bytes between hyper and the socket: time limits, refusals of malformed heads, lingering close |
 //! | `line_breaks.rs` | refusal of line feeds without a carriage return |
-//! | `state.rs`, `deadline.rs` | state that hyper's parts of a connection share, and its timer |
+//! | `state.rs`, `timer.rs` | state that hyper's parts of a connection share, and its timer |
 //! | `request.rs`, `body.rs` | one request and its body |
 //! | `answer.rs` | body of a response |
 
 mod answer;
 mod body;
-mod deadline;
 mod line_breaks;
 mod request;
 mod socket;
 mod state;
+mod timer;
 
 use std::{
     future::poll_fn,
@@ -89,7 +89,7 @@ pub(super) async fn serve(
     (socket, peer): (impl AsyncRead + AsyncWrite + Unpin, RequestPeer),
     stop: impl Future<Output = ()>,
 ) {
-    let app = workers::own(&app);
+    let app = workers::worker_copy(&app);
     let header_limit = app.rules.header_limit;
     let state = Arc::new(ConnState::new(app.clone(), activity));
     let io = TokioIo::new(Socket::new(socket, state.clone(), header_limit));

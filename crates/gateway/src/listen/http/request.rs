@@ -5,7 +5,7 @@ use std::{fmt, pin::pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
 
 use super::{
     answer::Answer,
@@ -56,7 +56,8 @@ pub(super) async fn respond(
     let (head, incoming) = request.into_parts();
     let app = state.current_app();
     if let Err((status, sentence)) = check(&head) {
-        return Ok(Answer::prepare(refuse(&app, status, sentence), state, false));
+        let response = refuse(&app, status, sentence);
+        return Ok(Answer::prepare(response, state, (head.headers, false)));
     }
     let mut body = RequestBody::new(&head, incoming);
     let response = read_and_answer(&app, peer, &state, (&head, &mut body)).await?;
@@ -64,7 +65,7 @@ pub(super) async fn respond(
     if keeps {
         state.mark_read();
     }
-    Ok(Answer::prepare(response, state, keeps))
+    Ok(Answer::prepare(response, state, (head.headers, keeps)))
 }
 
 /// Refuses a head that a proxy in front of the gateway may read differently (request smuggling), where hyper does not.
@@ -127,14 +128,14 @@ async fn take_here(
         }
         Step::Body(handler) => handler,
     };
-    let (begin, owner) = (Instant::now(), handler.owner());
+    let owner = handler.owner();
     let permit = app.body_budget.permit(owner);
     let collected = body.collect(state, (&app.rules, permit)).await;
     app.rate_limiter.charge_now(owner, body.size());
     if let (Some(kept), Ok(body)) = (kept, &collected) {
         *kept = body.clone();
     }
-    let is_late = app.newer().is_some() || begin.elapsed() > RECHECK_AFTER;
+    let is_late = app.newer().is_some() || body.waited() > RECHECK_AFTER;
     match collected {
         // The replica that forwarded a request watches over the access of its client.
         Ok(body) if is_late && !peer.is_replica() => {
@@ -144,7 +145,7 @@ async fn take_here(
         Ok(body) if body.len() > LARGE => {
             Box::pin(answer_large((app, handler), &head.headers, body)).await
         }
-        Ok(body) => Ok(pin!(handler.answer(app, &head.headers, body)).await),
+        Ok(body) => Ok(pin!(handler.answer(app, &head.headers, body, Some(state))).await),
         Err(BodyError::Gone) => Err(Disconnected),
         Err(why) => Ok(body_refusal(app, &why)),
     }
@@ -158,12 +159,12 @@ async fn answer_large(
     body: Bytes,
 ) -> Result<Response<Reply>, Disconnected> {
     let Some(runtime) = workers::large_requests() else {
-        return Ok(handler.answer(app, headers, body).await);
+        return Ok(handler.answer(app, headers, body, None).await);
     };
     let (app, headers) = (app.clone(), headers.clone());
     // Dropping the set aborts the task.
     let mut tasks = JoinSet::new();
-    tasks.spawn_on(async move { handler.answer(&app, &headers, body).await }, &runtime);
+    tasks.spawn_on(async move { handler.answer(&app, &headers, body, None).await }, &runtime);
     tasks.join_next().await.and_then(Result::ok).ok_or(Disconnected)
 }
 
@@ -180,6 +181,6 @@ async fn answer_late(
         Step::Body(handler) if body.len() > LARGE => {
             answer_large((&app, handler), &head.headers, body).await
         }
-        Step::Body(handler) => Ok(handler.answer(&app, &head.headers, body).await),
+        Step::Body(handler) => Ok(handler.answer(&app, &head.headers, body, None).await),
     }
 }

@@ -11,10 +11,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{IDLE, deadline::Deadline};
+use super::{IDLE, timer::ConnTimer};
 use crate::{
     listen::{sockets::SocketActivity, workers},
-    reply::Access,
+    reply::{Access, SocketTimer},
     state::AppState,
 };
 
@@ -34,7 +34,9 @@ pub(super) struct ConnState {
 struct Inner {
     /// Application state of the current request.
     app: Arc<AppState>,
-    deadline: Deadline,
+    timer: ConnTimer,
+    /// Deadline of the client's next action.
+    due: Instant,
     /// Access of the client to the stream that is being written.
     access: Option<Box<dyn Access>>,
     /// Whether the client has lost the access.
@@ -44,8 +46,8 @@ struct Inner {
 impl ConnState {
     /// Creates the state of a new connection, whose first request has to begin within the stall time.
     pub(super) fn new(app: Arc<AppState>, activity: Option<Arc<SocketActivity>>) -> Self {
-        let deadline = Deadline::new(app.rules.stall);
-        let inner = Inner { app, deadline, access: None, is_lost: false };
+        let due = Instant::now() + app.rules.stall;
+        let inner = Inner { app, timer: ConnTimer::new(due), due, access: None, is_lost: false };
         Self {
             turn: AtomicU64::new(0),
             is_read: AtomicBool::new(true),
@@ -63,7 +65,7 @@ impl ConnState {
     pub(super) fn current_app(&self) -> Arc<AppState> {
         let mut inner = self.inner();
         if let Some(newer) = inner.app.newer() {
-            inner.app = workers::own(&newer);
+            inner.app = workers::worker_copy(&newer);
         }
         inner.app.clone()
     }
@@ -91,7 +93,7 @@ impl ConnState {
         let mut inner = self.inner();
         (inner.access, inner.is_lost) = (None, false);
         let now = Instant::now();
-        inner.deadline.set_from(now, IDLE);
+        inner.due = now + IDLE;
         if let Some(activity) = &self.activity {
             activity.end_request(now);
         }
@@ -119,12 +121,14 @@ impl ConnState {
 
     /// Sets the deadline of the client's next action.
     pub(super) fn give(&self, time: Duration) {
-        self.inner().deadline.set(time);
+        self.inner().due = Instant::now() + time;
     }
 
     /// Ready when the deadline has passed.
     pub(super) fn poll_late(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.inner().deadline.poll(cx)
+        let mut inner = self.inner();
+        let due = inner.due;
+        inner.timer.poll_until(due, cx)
     }
 
     /// Sets the access to the stream of the response.
@@ -144,5 +148,11 @@ impl ConnState {
     /// Whether the client has lost access to its stream.
     pub(super) fn is_lost(&self) -> bool {
         self.inner().is_lost
+    }
+}
+
+impl SocketTimer for ConnState {
+    fn poll_until(&self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner().timer.poll_until(due, cx)
     }
 }

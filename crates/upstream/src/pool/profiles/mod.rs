@@ -13,6 +13,7 @@ use std::{
 };
 
 use stayput_core::{Owner, SessionId};
+use stayput_http::Worker;
 use stayput_wire::Era;
 
 use self::{
@@ -237,7 +238,9 @@ impl Profiles {
                             && server.options().warm.count == 0,
                         completion,
                     };
-                    let task = opener.runtime.spawn(lesson.run());
+                    // The first session may take over the link, and calls on it.
+                    let runtime = Worker::runtime_or(&opener.runtime);
+                    let task = runtime.spawn(lesson.run());
                     entry.learning(attempt, task.abort_handle());
                 }
             }
