@@ -20,6 +20,7 @@
 //! | `spawn.rs`, `leader.rs`, `kill_set.rs` | start of a process, its group, leftovers; with and without a warden |
 //! | `lifecycle/registry.rs` | all children of one [`Processes`] |
 //! | `mark.rs`, `procfs.rs` | the mark; the reader of `/proc` |
+//! | `priority.rs` | priority of threads |
 //! | `program.rs`, `pipes.rs`, `stderr.rs`, `error.rs` | program, its pipes, the end of its stderr, start errors |
 
 use std::{
@@ -45,6 +46,7 @@ mod local_host;
 mod lock;
 mod mark;
 mod pipes;
+mod priority;
 mod process_info;
 mod procfs;
 mod program;
@@ -61,6 +63,7 @@ pub use self::{
     error::StartError,
     exit::{EndReport, EndedBy, ExitStatus, Grace},
     pipes::Pipes,
+    priority::lower_thread_priority,
     process_info::ProcessInfo,
     program::Program,
     stderr::StderrTail,

@@ -11,6 +11,7 @@ use std::{
 };
 
 use stayput_http::Worker;
+use stayput_process::lower_thread_priority;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::oneshot,
@@ -68,6 +69,8 @@ struct LargeRequests(Option<Runtime>);
 impl LargeRequests {
     fn start(workers: usize) -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
+        // Clients with small requests go first.
+        builder.on_thread_start(lower_thread_priority);
         builder.worker_threads(workers.div_ceil(2)).thread_name("large requests").enable_all();
         Ok(Self(Some(builder.build()?)))
     }

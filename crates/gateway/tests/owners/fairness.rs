@@ -307,6 +307,29 @@ fn send_blocking(url: &str, token: &str, body: &[u8]) {
     }
 }
 
+/// R170: the threads that parse large bodies run behind those that serve all other requests.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn large_requests_have_the_lower_priority() {
+    let stage = Stage::new("nice", json!({})).await;
+    assert_eq!(stage.ann.ask(Method::POST, &stage.url(), &call_with(300_000)).await.status, 400);
+    let tasks = format!("/proc/{}/task", stage.gateway.pid());
+    let mut niceness = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for task in std::fs::read_dir(tasks).unwrap() {
+        // A thread may end meanwhile.
+        let Ok(stat) = std::fs::read_to_string(task.unwrap().path().join("stat")) else { continue };
+        let (head, fields) = stat.rsplit_once(')').unwrap();
+        let name = head.split_once('(').unwrap().1.trim_end_matches(char::is_numeric).to_owned();
+        niceness.entry(name).or_default().push(fields.split_whitespace().nth(16).unwrap().into());
+    }
+    let all = |name: &str, nice: &str| {
+        niceness.get(name).is_some_and(|them| them.iter().all(|it| it == nice))
+    };
+    let own = rustix::process::getpriority_process(None).unwrap();
+    assert!(all("large requests", "10") && all("worker ", &own.to_string()), "{niceness:?}");
+    stage.end().await;
+}
+
 /// R170: at the limit of sockets the one that was idle longest is closed, so idle sockets lock nobody out. Those with a
 /// request in progress stay.
 #[tokio::test]
