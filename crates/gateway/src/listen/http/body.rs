@@ -274,6 +274,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(size.get(), LENGTH);
-        assert!(turns.get() > LENGTH / BYTES_PER_TURN / 2, "{} turns", turns.get());
+        // hyper reads less than half a mebibyte at once.
+        assert!(turns.get() > LENGTH >> 20, "{} turns", turns.get());
     }
 }

@@ -43,7 +43,21 @@ impl LineBreaks {
             self.begun |= !is_blank;
             (self.length, start) = (0, end + 1);
         }
-        let rest = &part[start..];
+        self.skip(&part[start..]);
+    }
+
+    /// Begins the next head. Its first bytes may have come with the request before it.
+    pub(super) fn begin_head(&mut self) {
+        (self.ended, self.begun, self.is_framed) = (false, false, false);
+    }
+
+    /// Notes the last line of bytes that are not checked: of a body, or of a head that came before the answer to the
+    /// request before it.
+    pub(super) fn skip(&mut self, part: &[u8]) {
+        let mut rest = part;
+        if let Some(at) = memchr::memrchr(b'\n', part) {
+            (self.length, rest) = (0, &part[at + 1..]);
+        }
         let known = self.length.min(NAME);
         let more = rest.len().min(NAME - known);
         self.first[known..known + more].copy_from_slice(&rest[..more]);
@@ -115,6 +129,19 @@ mod tests {
             let head = format!("POST / HTTP/1.1\r\n{}content-lengths: 5\r\nct: x\r\n\r\n", lines[one]);
             let cut = cut.min(head.len());
             prop_assert!(!checked(head.as_bytes(), cut).contains(&0), "{head}");
+        }
+
+        /// A head that is cut anywhere passes unchanged, also if its first part came during another request.
+        #[test]
+        fn head_that_began_during_another_request_passes(cut in 0..HEAD.len()) {
+            let (mut breaks, mut before) = (LineBreaks::default(), HEAD.to_vec());
+            breaks.check(&mut before);
+            breaks.begin_head();
+            breaks.skip(&HEAD[..cut]);
+            breaks.begin_head();
+            let mut rest = HEAD[cut..].to_vec();
+            breaks.check(&mut rest);
+            prop_assert_eq!(rest, &HEAD[cut..]);
         }
 
         /// A head with whole line breaks passes unchanged, and so does any body behind it.

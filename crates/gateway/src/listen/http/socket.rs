@@ -71,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         let turn = self.state.turn();
         if turn != self.turn {
             (self.turn, self.begun, self.is_timed) = (turn, false, false);
-            self.line_breaks = LineBreaks::default();
+            self.line_breaks.begin_head();
         }
         ConnState::is_between(turn)
     }
@@ -182,6 +182,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Socket<S> {
         if is_between && !new.is_empty() {
             this.begun = true;
             this.line_breaks.check(new);
+        } else {
+            this.line_breaks.skip(new);
         }
         Poll::Ready(Ok(()))
     }
