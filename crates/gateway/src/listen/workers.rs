@@ -22,6 +22,11 @@ use crate::state::AppState;
 /// Largest number of workers. More are not needed: the servers behind the gateway run out of processors first.
 const MAX_WORKERS: usize = 16;
 
+/// Number of polls after which a worker looks for new events of its sockets, if it is busy. While a large body is received,
+/// each poll copies up to a few hundred kilobytes; with the default of 61, all other clients would wait for several
+/// megabytes.
+const EVENT_INTERVAL: u32 = 8;
+
 thread_local! {
     /// Runtime for requests with large bodies.
     static LARGE_REQUESTS: RefCell<Option<Handle>> = const { RefCell::new(None) };
@@ -96,7 +101,8 @@ impl Workers {
         let large_requests = LargeRequests::start(count)?;
         let (mut all, mut going) = (Vec::new(), Vec::new());
         for number in 0..count {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let mut builder = Builder::new_current_thread();
+            let runtime = builder.enable_all().event_interval(EVENT_INTERVAL).build()?;
             let (stays, ends) = oneshot::channel();
             let large = large_requests.handle();
             all.push(runtime.handle().clone());

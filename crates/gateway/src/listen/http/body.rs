@@ -17,10 +17,6 @@ use crate::{
 const UNWANTED: usize = 64 << 10;
 const UNWANTED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Number of bytes of a body after which the other connections of the worker get their turn. A socket on the same machine
-/// may always have more bytes.
-const BYTES_PER_TURN: usize = 128 << 10;
-
 /// Minimum transfer rate of a body, in bytes per second. A slower body has twice the longest pause in total.
 pub(in crate::listen) const SLOWEST: usize = 4 << 10;
 
@@ -96,12 +92,8 @@ impl RequestBody {
             return Ok(first);
         }
         collected.push(&first)?;
-        let (begun, mut in_turn) = (Instant::now(), first.len());
+        let begun = Instant::now();
         loop {
-            if in_turn >= BYTES_PER_TURN {
-                in_turn = 0;
-                tokio::task::yield_now().await;
-            }
             let left = time_left(begun, self.size, rules);
             let Some(piece) = self.next(state, left).await.map_err(|error| match error {
                 BodyError::Late if begun.elapsed() >= limits.time => BodyError::Overdue,
@@ -111,7 +103,6 @@ impl RequestBody {
                 break;
             };
             self.size = self.size.saturating_add(piece.len());
-            in_turn += piece.len();
             if self.size > most {
                 return Err(BodyError::TooLarge);
             }
@@ -230,51 +221,5 @@ fn reason(error: &hyper::Error) -> BodyError {
     match cause.map(io::Error::kind) {
         Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => BodyError::Broken,
         _ => BodyError::Gone,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{cell::Cell, convert::Infallible, sync::Arc};
-
-    use http::{Request, Response};
-    use hyper::{server::conn::http1, service::service_fn};
-    use hyper_util::rt::TokioIo;
-    use tokio::io::AsyncWriteExt as _;
-
-    use super::{super::socket::Socket, *};
-    use crate::identify::tests::Fixture;
-
-    /// A body whose bytes are all there does not keep the worker from its other connections.
-    #[tokio::test]
-    async fn large_body_leaves_turns_to_other_tasks() {
-        const LENGTH: usize = 16 << 20;
-        let app = Fixture::new().await.app;
-        let (mut client, socket) = tokio::io::duplex(2 * LENGTH);
-        let head = format!("POST / HTTP/1.1\r\ncontent-length: {LENGTH}\r\n\r\n");
-        client.write_all(head.as_bytes()).await.unwrap();
-        client.write_all(&vec![b'x'; LENGTH]).await.unwrap();
-        let state = Arc::new(ConnState::new(app.clone(), None));
-        let io = TokioIo::new(Socket::new(socket, state.clone(), 8 << 10));
-        let (size, turns) = (Cell::new(0), Cell::new(0));
-        let service = service_fn(async |request: Request<Incoming>| {
-            state.begin_request();
-            let (head, incoming) = request.into_parts();
-            let mut body = RequestBody::new(&head, incoming);
-            let permit = app.body_budget.permit(&stayput_core::Owner::local());
-            let read = body.collect(&state, (&app.rules, permit)).await;
-            size.set(read.unwrap().len());
-            Ok::<_, Infallible>(Response::new(String::new()))
-        });
-        let mut served = std::pin::pin!(http1::Builder::new().serve_connection(io, service));
-        while size.get() == 0 {
-            let polled = poll_fn(|cx| Poll::Ready(served.as_mut().poll(cx).is_ready())).await;
-            assert!(!polled, "the connection ended");
-            turns.set(turns.get() + 1);
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(size.get(), LENGTH);
-        // hyper reads less than half a mebibyte at once.
-        assert!(turns.get() > LENGTH >> 20, "{} turns", turns.get());
     }
 }
