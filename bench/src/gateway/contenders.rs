@@ -19,11 +19,16 @@ pub(super) enum Over<'a> {
     Http(&'a str),
 }
 
+/// Returns the path of the Stayput that is measured.
+pub(super) fn gateway() -> Result<String, String> {
+    std::env::var("STAYPUT_BENCH_GATEWAY").map_err(|_| {
+        "STAYPUT_BENCH_GATEWAY does not name it; run `make bench ARGS=gateway`".to_owned()
+    })
+}
+
 /// Starts Stayput in front of the counter.
 pub(super) async fn stayput(over: Over<'_>) -> Result<Running, String> {
-    let gateway = std::env::var("STAYPUT_BENCH_GATEWAY")
-        .map_err(|_| "STAYPUT_BENCH_GATEWAY does not name it; run `make bench ARGS=gateway`")?;
-    build("stayput", &gateway, over).await
+    build("stayput", &gateway()?, over).await
 }
 
 /// Starts another build, to measure the effect of a change in one run. `None` if `STAYPUT_BENCH_OTHER` names none.

@@ -11,6 +11,7 @@
 //! make bench ARGS=gateway-dashboard   cost of calls while the dashboard is open
 //! make bench ARGS=gateway-idle        memory of idle sessions
 //! make bench ARGS=gateway-growth      cost of calls with many sessions
+//! make bench ARGS=gateway-replicas    cost of calls that one replica forwards to another
 //! ```
 //!
 //! All stand in front of the same counter and are called by the same client, in turns. The client and the counter are
@@ -34,6 +35,7 @@ mod idle;
 mod limits;
 mod load;
 mod opening;
+mod replicas;
 #[path = "../report.rs"]
 #[allow(dead_code, reason = "the other benchmarks use the rest")]
 mod report;
@@ -84,6 +86,9 @@ fn main() -> ExitCode {
         }
         if runs("gateway-growth") {
             growth::run().await;
+        }
+        if runs("gateway-replicas") {
+            replicas::run().await;
         }
     });
     report::end()
