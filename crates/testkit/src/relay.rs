@@ -1,4 +1,4 @@
-//! TCP relay that can be observed, cut and held.
+//! TCP relay that can be observed, cut and held, and that can alter what it passes on.
 
 use std::{
     net::Ipv4Addr,
@@ -52,6 +52,8 @@ struct Shared {
     allowed: AtomicUsize,
     /// First bytes from clients.
     said: Mutex<Vec<u8>>,
+    /// Text that is replaced in what clients send, and its replacement.
+    altered: Mutex<Option<(&'static str, &'static str)>>,
     live: Mutex<Vec<AbortHandle>>,
 }
 
@@ -75,6 +77,7 @@ impl Relay {
             open: AtomicUsize::new(0),
             allowed: AtomicUsize::new(usize::MAX),
             said: Mutex::default(),
+            altered: Mutex::default(),
             live: Mutex::default(),
         });
         let accepting = Handle::current().spawn(accept(listener, shared.clone())).abort_handle();
@@ -129,6 +132,11 @@ impl Relay {
         self.shared.allowed.store(bytes, Ordering::SeqCst);
     }
 
+    /// Replaces a text in what clients send by another one of the same length, until it is called again.
+    pub fn alter(&self, change: Option<(&'static str, &'static str)>) {
+        *self.shared.altered.lock().unwrap() = change;
+    }
+
     /// Holds all bytes back until [`Relay::pass`]. Connections stay open, and new ones are accepted.
     pub fn hold(&self) {
         self.shared.flow.send_replace(Flow::Hold);
@@ -159,6 +167,20 @@ impl Shared {
         let mut flow = self.flow.subscribe();
         let flow = *flow.wait_for(|flow| *flow != Flow::Hold).await.ok()?;
         (flow == Flow::Pass).then_some(())
+    }
+
+    fn record(&self, bytes: &[u8]) {
+        let mut said = self.said.lock().unwrap();
+        let left = MAX_RECORDED - said.len();
+        said.extend_from_slice(&bytes[..bytes.len().min(left)]);
+    }
+
+    fn alter(&self, bytes: &mut [u8]) {
+        let Some((from, to)) = *self.altered.lock().unwrap() else { return };
+        let from = from.as_bytes();
+        if let Some(at) = bytes.windows(from.len()).position(|part| part == from) {
+            bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+        }
     }
 }
 
@@ -195,11 +217,8 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shar
     loop {
         let read = from.read(&mut buffer).await.ok().filter(|read| *read > 0)?;
         shared.flows().await?;
-        {
-            let mut said = shared.said.lock().unwrap();
-            let left = MAX_RECORDED - said.len();
-            said.extend_from_slice(&buffer[..read.min(left)]);
-        }
+        shared.record(&buffer[..read]);
+        shared.alter(&mut buffer[..read]);
         to.write_all(&buffer[..read]).await.ok()?;
     }
 }

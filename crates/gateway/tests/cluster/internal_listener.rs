@@ -1,70 +1,18 @@
 //! Attacks on the internal listener.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use stayput_testkit::Relay;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::Mutex,
+    net::TcpStream,
 };
 
 use crate::{
-    replicas::{Database, settings},
-    support::{Gateway, mark, stdio},
+    replicas::{Database, KEY, free_port, settings},
+    support::{Client, Gateway, mark, stdio},
 };
-
-/// Relay in front of the internal listener of a replica, which records what the others send, and can spoil their signatures.
-struct Relay {
-    address: String,
-    recorded: Arc<Mutex<Vec<u8>>>,
-    spoils: Arc<AtomicBool>,
-}
-
-impl Relay {
-    async fn bind() -> (Self, TcpListener) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        (Self { address, recorded: Arc::default(), spoils: Arc::default() }, listener)
-    }
-
-    /// Passes connections on to `to`.
-    fn run(&self, listener: TcpListener, to: String) {
-        let (recorded, spoils) = (self.recorded.clone(), self.spoils.clone());
-        tokio::runtime::Handle::current().spawn(async move {
-            loop {
-                let (client, _) = listener.accept().await.unwrap();
-                let server = TcpStream::connect(&to).await.unwrap();
-                let (recorded, spoils) = (recorded.clone(), spoils.clone());
-                tokio::runtime::Handle::current().spawn(async move {
-                    let (mut from_client, mut to_client) = client.into_split();
-                    let (mut from_server, mut to_server) = server.into_split();
-                    tokio::runtime::Handle::current().spawn(async move {
-                        let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
-                    });
-                    let mut bytes = [0; 1 << 14];
-                    while let Ok(size @ 1..) = from_client.read(&mut bytes).await {
-                        recorded.lock().await.extend_from_slice(&bytes[..size]);
-                        let name = b"stayput-signature: v1";
-                        let at = bytes[..size].windows(name.len()).position(|it| it == name);
-                        if let Some(at) = at.filter(|_| spoils.load(Ordering::Relaxed)) {
-                            bytes[at + name.len() - 1] = b'2';
-                        }
-                        if to_server.write_all(&bytes[..size]).await.is_err() {
-                            break;
-                        }
-                    }
-                });
-            }
-        });
-    }
-}
 
 /// Sends bytes to the internal listener and returns the status of the answer.
 async fn status(address: &str, request: &[u8]) -> u16 {
@@ -90,37 +38,73 @@ struct Behind {
 impl Behind {
     async fn start(mark: &str, database: &Database) -> Self {
         let servers = json!({ "local": stdio(mark, &[]) });
-        let (relay, listener) = Relay::bind().await;
-        // A port that is free now. The relay has to know it before the gateway starts.
-        let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-        let internal = format!("127.0.0.1:{port}");
+        // The relay has to know the port before the gateway starts.
+        let port = free_port();
+        let (relay, internal) = (Relay::to(port).await, format!("127.0.0.1:{port}"));
         let mut held = settings(database.url());
         held["cluster"]["listen"] = json!(internal);
-        held["cluster"]["advertise"] = json!(format!("http://{}", relay.address));
-        relay.run(listener, internal.clone());
+        held["cluster"]["advertise"] = json!(relay.url("").trim_end_matches('/'));
         let holder = Gateway::with(servers.clone(), held).await;
         let ingress = Gateway::with(servers, settings(database.url())).await;
         Self { relay, internal, holder, ingress }
     }
 }
 
-/// A replica that refuses the signature of another one would do so again: the request is sent once, and fails.
+/// Calls `count` through a replica whose request the other one refuses: it is sent once, and fails.
+async fn check_refusal(client: &Client, ingress: &Gateway) {
+    let before = ingress.log().matches("refused a request").count();
+    let params = json!({ "name": "count" });
+    let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    let answer = client.send(ingress, &call.to_string()).await;
+    assert_eq!(answer.status, 503);
+    let text = answer.message().await.to_string();
+    assert!(text.contains("nothing was run") && text.contains("refuses"), "{text}");
+    let log = ingress.log();
+    assert_eq!(log.matches("refused a request").count(), before + 1, "{log}");
+}
+
+/// Requests that are altered on their way to another replica are refused, and not run.
 #[tokio::test]
-async fn refused_signature_is_final() {
+async fn altered_request_is_refused_and_not_repeated() {
     let (mark, database) = (mark("cluster-refused"), Database::redis().await);
     let Behind { relay, holder, ingress, .. } = Behind::start(&mark, &database).await;
     let client = holder.client("local").await;
     assert_eq!(client.text(&ingress, "count").await, "1");
-    relay.spoils.store(true, Ordering::Relaxed);
-    let call =
-        json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "count" } });
-    let answer = client.send(&ingress, &call.to_string()).await;
-    assert_eq!(answer.status, 503);
-    let text = answer.message().await.to_string();
-    assert!(text.contains("nothing was run") && text.contains("refuses"), "{text}");
-    assert_eq!(ingress.log().matches("refused a request").count(), 1, "{}", ingress.log());
-    relay.spoils.store(false, Ordering::Relaxed);
+    for (part, from, to) in [
+        ("version", "stayput-signature: v1", "stayput-signature: v2"),
+        ("body", "\"count\"", "\"crash\""),
+        ("method", "\"tools/call\"", "\"tools/list\""),
+        ("owner", "stayput-principal: eyJ", "stayput-principal: eyK"),
+        ("path", "POST /mcp/local", "POST /mcp/lokal"),
+    ] {
+        relay.alter(Some((from, to)));
+        drop(relay.said());
+        check_refusal(&client, &ingress).await;
+        assert!(relay.said().contains(from), "{part}");
+    }
+    relay.alter(None);
     assert_eq!(client.text(&ingress, "count").await, "2");
+}
+
+/// A replica whose first key is one that the others do not accept any more may have another one in common with them. What
+/// it signs is refused.
+#[tokio::test]
+async fn request_signed_by_an_old_key_is_refused() {
+    let (mark, database) = (mark("cluster-old-key"), Database::redis().await);
+    let servers = json!({ "local": stdio(&mark, &[]) });
+    let with_keys = |keys: Value| {
+        let mut settings = settings(database.url());
+        settings["cluster"]["key"] = keys;
+        settings
+    };
+    let holder = Gateway::with(servers.clone(), with_keys(json!(KEY))).await;
+    let old = json!(["an-old-key-of-the-cluster-that-is-long-enough", KEY]);
+    let ingress = Gateway::with(servers, with_keys(old)).await;
+    let client = holder.client("local").await;
+    assert_eq!(client.text(&holder, "count").await, "1");
+    check_refusal(&client, &ingress).await;
+    assert!(holder.log().contains("signature is not valid"), "{}", holder.log());
+    assert_eq!(client.text(&holder, "count").await, "2");
 }
 
 /// Requests without a valid signature are refused, and none of them is run: the recorded one was the only count.
@@ -130,13 +114,12 @@ async fn internal_listener_accepts_only_what_a_replica_signed_once() {
     let Behind { relay, internal, holder, ingress } = Behind::start(&mark, &database).await;
     let client = holder.client("local").await;
     assert_eq!(client.text(&holder, "count").await, "1");
-    relay.recorded.lock().await.clear();
+    drop(relay.said());
     assert_eq!(client.text(&ingress, "count").await, "2");
-    let signed = relay.recorded.lock().await.clone();
-    let text = String::from_utf8(signed.clone()).unwrap();
+    let text = relay.said();
     assert!(text.contains("stayput-signature: v1 "), "{text}");
     assert!(!text.contains("authorization"), "{text}");
-    assert_eq!(status(&internal, &signed).await, 421, "a replay");
+    assert_eq!(status(&internal, text.as_bytes()).await, 421, "a replay");
     let altered = |from: &str, to: &str| {
         assert!(text.contains(from), "{from} is not in {text}");
         text.replacen(from, to, 1).into_bytes()
@@ -160,7 +143,6 @@ async fn internal_listener_accepts_only_what_a_replica_signed_once() {
     assert_eq!(status(&internal, plain).await, 421, "no replica");
     // None of them was run.
     assert_eq!(client.text(&ingress, "count").await, "3");
-    // A gateway with an old key: the cluster refuses what it signs.
     let log = holder.log();
     assert!(log.contains("received before") && log.contains("not valid"), "{log}");
 }
