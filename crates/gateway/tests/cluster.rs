@@ -40,6 +40,8 @@ mod setups;
 mod shared_servers;
 #[path = "cluster/stage.rs"]
 mod stage;
+#[path = "cluster/stall_meter.rs"]
+mod stall_meter;
 mod support;
 #[path = "cluster/takeover.rs"]
 mod takeover;

@@ -19,6 +19,7 @@ use tokio::{
 
 use crate::{
     stage::{Engine, LEASE, Stage},
+    stall_meter::StallMeter,
     support::{LONG, gone, mark},
     writer::{Answers, Writer},
 };
@@ -214,7 +215,7 @@ async fn run_trial(
     trial: &Trial,
     totals: &mut Totals,
 ) {
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, meter) = (Arc::new(AtomicBool::new(false)), StallMeter::start());
     let single = !matches!(trial.fault, Fault::LoseAllPeers | Fault::RestartStore);
     let running: Vec<_> = std::mem::take(clients)
         .into_iter()
@@ -233,7 +234,7 @@ async fn run_trial(
     sleep(rest).await;
     stop.store(true, Ordering::Relaxed);
     clients.extend(join_all(running).await.into_iter().map(Result::unwrap));
-    check_clients(stage, clients, trial, (lasted, totals)).await;
+    check_clients(stage, clients, trial, (lasted, &meter, totals)).await;
     check_processes(stage, clients, trial, totals).await;
 }
 
@@ -242,7 +243,7 @@ async fn check_clients(
     stage: &Stage,
     clients: &mut [Writer],
     trial: &Trial,
-    (lasted, totals): (Duration, &mut Totals),
+    (lasted, meter, totals): (Duration, &StallMeter, &mut Totals),
 ) {
     let text = format!("{trial:?}");
     let hidden = if trial.fault.hides_holders() { lasted } else { Duration::ZERO };
@@ -253,7 +254,8 @@ async fn check_clients(
         let is_web = server_of(client) == "web";
         assert!(answers.losses <= usize::from(!is_web), "{text}: {answers:?} {}", stage.logs());
         if is_web && is_careful(client) {
-            let limit = hidden + RECOVERY;
+            // A request passes three processes.
+            let limit = hidden + RECOVERY + 3 * meter.waited();
             assert!(*longest_gap < limit, "{text}: silent for {longest_gap:?} {}", stage.logs());
             totals.longest_gap = totals.longest_gap.max(longest_gap.saturating_sub(hidden));
         }
