@@ -57,15 +57,11 @@ pub(crate) struct ServerUse {
     _session: Option<ActiveSession>,
 }
 
-/// Returns the owner and the key of the claim for a process.
+/// Returns the owner and the key of the claim for a process. Each claim has an owner of its own, so that no limit on the
+/// sessions of one owner counts them.
 fn claim_name(server: &Server, scope: &Scope) -> Option<(Owner, Key)> {
-    let subject = match scope.owner() {
-        None => "shared".to_owned(),
-        Some(owner) => {
-            let parts = [owner.as_str().as_bytes()];
-            format!("owner {}", Digest::compute("stayput.cluster.owner", &parts).to_hex())
-        }
-    };
+    let parts = [server.name().as_bytes(), scope.owner().map_or("", Owner::as_str).as_bytes()];
+    let subject = Digest::compute("stayput.cluster.process", &parts).to_hex();
     Some((internal_owner(&subject)?, Key::new("server", server.name()).ok()?))
 }
 
