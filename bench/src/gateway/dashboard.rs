@@ -50,7 +50,7 @@ pub(super) async fn run() {
         "The dashboard: {SESSIONS} sessions at once, without and with an open page; {TURNS} pairs of turns"
     ));
     if let Err(why) = measure(&server.url).await {
-        println!("  not measured: {why}");
+        line("not measured", &why, Some(("measured", false)));
     }
 }
 
@@ -79,7 +79,10 @@ async fn gateway(url: &str) -> Result<Running, String> {
     let token = made["token"].as_str().ok_or("`stayput token` printed no token")?;
     let config = json!({
         "mcpServers": { "counter": { "url": url } },
-        "stayput": { "auth": { "tokens": { "ops": made["entry"] } } },
+        "stayput": {
+            "auth": { "tokens": { "ops": made["entry"] } },
+            "limits": { "per_owner": { "requests_per_second": "unlimited" } },
+        },
     });
     let more = format!("authorization: Bearer {token}\r\n");
     Running::start_as(&more, "stayput", "/mcp/counter", contenders::serving(gateway, config)).await
