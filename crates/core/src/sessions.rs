@@ -3,6 +3,7 @@
 mod backlog;
 mod connections;
 mod find;
+mod hand_over;
 mod lease_renewal;
 mod open;
 mod release;
@@ -26,6 +27,7 @@ use crate::{
     State, StateLimits, Store, StoreError, lease::LeaseDeadline,
 };
 use backlog::{SingleFlight, SweepBacklog};
+use hand_over::HandOver;
 pub use lease_renewal::LeaseRenewal;
 use release::ReleasingSessions;
 pub use released::LostReason;
@@ -55,6 +57,7 @@ pub struct Sessions {
     backlog: SweepBacklog,
     released: ReleasedSessions,
     releasing: ReleasingSessions,
+    hand_over: HandOver,
     restored: RestoredSessions,
     renewing: SingleFlight,
     closed: AtomicBool,
@@ -277,6 +280,7 @@ impl Sessions {
             backlog,
             released: ReleasedSessions::default(),
             releasing: ReleasingSessions::default(),
+            hand_over: HandOver::default(),
             restored: RestoredSessions::default(),
             renewing,
             closed,

@@ -14,9 +14,9 @@ use std::{
 use futures_util::future::join_all;
 use stayput_core::{
     Agent, Attachment, Clock, EndReason, Expiry, Generation, Handle, Holder, Key, LeaseRenewal,
-    LostReason, ManualClock, MemoryStore, OpenOptions, Origin, Owner, Record, Retry, SessionId,
-    SessionLimits, SessionOpenError, Sessions, Settings, State, StateError, StateLimits, Store,
-    StoreError, Timestamp,
+    LostReason, ManualClock, MemoryStore, OpenOptions, Origin, Owner, Record, Retry, Session,
+    SessionId, SessionLimits, SessionOpenError, Sessions, Settings, State, StateError, StateLimits,
+    Store, StoreError, Timestamp,
 };
 use stayput_testkit::faulty::Faulty;
 
@@ -1022,4 +1022,38 @@ async fn restart_under_the_same_holder_id_needs_no_wait() {
     assert_fails!(other.find_by_id(&ann(), id).await, SessionOpenError::HeldElsewhere { .. });
     let again = named(holder).await.unwrap();
     assert_eq!(again.find_by_id(&ann(), id).await.unwrap().id(), id);
+}
+
+/// A process that hands its sessions over serves those that it holds, and names the process for all others: the one that
+/// holds a session, or its successor.
+#[tokio::test]
+async fn process_that_hands_over_claims_and_creates_nothing() {
+    let world = World::new();
+    let (leaving, other, next) =
+        (world.process().await, world.process().await, world.process().await);
+    drop(leaving.open(&chat("held")).await.unwrap());
+    drop(other.open(&chat("elsewhere")).await.unwrap());
+    drop(other.open(&chat("free")).await.unwrap());
+    let own = other.open(&chat("own")).await.unwrap().session.id();
+    let may_move =
+        |session: &Session| session.record().key != Some(Key::named("elsewhere").unwrap());
+    other
+        .release_idle(Duration::ZERO, |it| may_move(it) && it.id() != own, |_| async {})
+        .await
+        .unwrap();
+    let successor = next.holder().clone();
+    leaving.begin_hand_over(move || Some(successor.clone()));
+    drop(leaving.open(&chat("held")).await.unwrap());
+    let to = async |name| match leaving.open(&chat(name)).await {
+        Err(SessionOpenError::HeldElsewhere { holder }) => holder.id,
+        opened => panic!("{opened:?}"),
+    };
+    assert_eq!(to("elsewhere").await, other.holder().id);
+    assert_eq!(to("free").await, next.holder().id, "released");
+    assert_eq!(to("new").await, next.holder().id);
+    let released = leaving.release_idle(Duration::ZERO, |_| true, |_| async {}).await.unwrap();
+    assert_eq!((released, leaving.count()), (1, 0));
+    assert_eq!(to("held").await, next.holder().id);
+    assert_eq!(next.open(&chat("held")).await.unwrap().origin, Origin::Existing);
+    assert_eq!(to("held").await, next.holder().id);
 }

@@ -81,6 +81,7 @@ fn main() -> ExitCode {
         Command::Sessions(args) => sessions(args),
         Command::Status(args) => status(&args),
         Command::Ui(args) => ui(&args),
+        Command::Drain(args) => drain(&args),
         Command::Stop(args) => stop(&args),
         Command::Call(args) => call(&args),
         Command::Tools(args) => tools(&args),
@@ -187,6 +188,13 @@ fn status(args: &cli::StatusArgs) -> CommandResult {
     asking(async {
         let way = args.at.way(&std::env::current_dir()?)?;
         Ok(commands::client::status::run(&way, args.at.json).await?)
+    })
+}
+
+fn drain(args: &cli::DrainArgs) -> CommandResult {
+    asking(async {
+        let way = args.at.way(&std::env::current_dir()?)?;
+        Ok(commands::client::drain::run(&way, args.at.json).await?)
     })
 }
 

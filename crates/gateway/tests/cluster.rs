@@ -8,6 +8,8 @@
 
 #[path = "cluster/database_use.rs"]
 mod database_use;
+#[path = "cluster/drain.rs"]
+mod drain;
 #[path = "clients/driven.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod driven;

@@ -132,6 +132,9 @@ impl Sessions {
         &self,
         tombstone: &Record,
     ) -> Result<OpenedSession, SessionOpenError> {
+        if let Some(holder) = self.hand_over.successor() {
+            return Err(SessionOpenError::HeldElsewhere { holder });
+        }
         let reservation = self.reserve(&tombstone.owner, false).await?;
         let lease = self.lease()?;
         let watch = self.table.watch(tombstone.id);
@@ -182,6 +185,7 @@ impl Sessions {
     }
 
     async fn create(&self, options: &OpenOptions) -> Result<OpenedSession, SessionOpenError> {
+        self.leave_creation(options).await?;
         let reservation = self.reserve(&options.owner, options.provisional).await?;
         let settings = self.settings();
         let expiry = options.expiry.unwrap_or(settings.expiry);
@@ -238,12 +242,17 @@ impl Sessions {
     pub(super) async fn claim(&self, id: SessionId) -> Result<Arc<Session>, SessionOpenError> {
         for _ in 0..MAX_ATTEMPTS {
             let lease = self.lease()?;
-            if let Some(held) = self.table.by_id(id) {
+            let is_releasing = self.releasing.contains(id);
+            if let Some(held) = self.table.by_id(id)
+                && !(is_releasing && held.is_closed())
+            {
                 return Ok(held);
             }
-            if self.releasing.contains(id) {
-                return Err(SessionOpenError::HeldElsewhere { holder: self.holder.clone() });
+            if is_releasing {
+                let holder = self.hand_over.successor().unwrap_or_else(|| self.holder.clone());
+                return Err(SessionOpenError::HeldElsewhere { holder });
             }
+            self.leave_claim(id).await?;
             let watch = self.table.watch(id);
             let pending = self.backlog.begin_claim(id, Reachability::Existing);
             match self.store.claim(id, lease).await {

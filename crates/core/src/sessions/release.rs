@@ -107,4 +107,34 @@ impl Sessions {
         tracing::debug!(session = %id, "idle session released");
         Ok(true)
     }
+
+    /// Releases a session that may be in use: no caller enters it here any more. `close` lets its users end, for as long as
+    /// it waits, and closes its links; the store is told after that. Returns whether the session was held.
+    ///
+    /// # Errors
+    /// Same as [`Sessions::release_idle`].
+    pub async fn release_used(
+        &self,
+        session: &Arc<Session>,
+        close: impl Future<Output = ()>,
+    ) -> Result<bool, SessionOpenError> {
+        let (id, lease) = (session.id(), self.lease()?);
+        let _watch = self.table.watch(id);
+        let _releasing = self.releasing.begin(id);
+        if !self.table.contains(session) {
+            return Ok(false);
+        }
+        session.release();
+        let pending = self.backlog.begin_claim(id, Reachability::Existing);
+        close.await;
+        // Until now its users could write its record.
+        self.table.remove(session);
+        if let Some(used) = session.unwritten_use(self.clock.now()) {
+            self.store.touch(&[(id, used)], Some(lease)).await?;
+        }
+        self.store.release_claim(id, lease).await?;
+        pending.settle();
+        tracing::debug!(session = %id, "session released");
+        Ok(true)
+    }
 }

@@ -6,6 +6,7 @@
 //! | `/admin/sessions`, `/admin/sessions/{id}`, `/admin/sessions/{id}/links/{server}` | `sessions.rs`, `search.rs`, `detail.rs` |
 //! | `/admin/servers` | `servers.rs` |
 //! | `/admin/status` | `status.rs` |
+//! | `/admin/drain` | `drain.rs` |
 //! | `/admin/events`, `/admin/samples` | `events.rs`, `sampler.rs` |
 //! | `/admin/openapi.json` | `openapi.json`, which describes all of them |
 //!
@@ -13,6 +14,7 @@
 
 pub(crate) mod dashboard;
 mod detail;
+mod drain;
 mod events;
 mod query;
 mod sampler;
@@ -110,19 +112,23 @@ enum Route {
     EndLink,
     ListServers,
     ShowStatus,
+    ShowDrain,
+    BeginDrain,
     ShowSamples,
     FollowEvents,
     ShowDocument,
 }
 
 /// All operations, as in `openapi.json`.
-const ROUTES: [(Route, Method, &str); 9] = [
+const ROUTES: [(Route, Method, &str); 11] = [
     (Route::ListSessions, Method::GET, "/admin/sessions"),
     (Route::ShowSession, Method::GET, "/admin/sessions/{id}"),
     (Route::EndSession, Method::DELETE, "/admin/sessions/{id}"),
     (Route::EndLink, Method::DELETE, "/admin/sessions/{id}/links/{server}"),
     (Route::ListServers, Method::GET, "/admin/servers"),
     (Route::ShowStatus, Method::GET, "/admin/status"),
+    (Route::ShowDrain, Method::GET, "/admin/drain"),
+    (Route::BeginDrain, Method::POST, "/admin/drain"),
     (Route::ShowSamples, Method::GET, "/admin/samples"),
     (Route::FollowEvents, Method::GET, "/admin/events"),
     (Route::ShowDocument, Method::GET, "/admin/openapi.json"),
@@ -173,6 +179,8 @@ async fn route(app: &Arc<AppState>, principal: &Principal, head: &Parts) -> Answ
         }
         Route::ListServers => servers::list(app).await,
         Route::ShowStatus => Ok(status::show(app)),
+        Route::ShowDrain => Ok(drain::show(app)),
+        Route::BeginDrain => drain::begin(app).await,
         Route::ShowSamples => Ok(events::samples(app)),
         Route::FollowEvents => events::follow(app, &query, (principal, headers)),
         Route::ShowDocument => Ok(reply::message(OPENAPI)),

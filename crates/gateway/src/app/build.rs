@@ -20,7 +20,7 @@ use crate::{
     observe::{Observers, metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
     state::{
-        AppState, ConfiguredRules, ServerSet, Services, health::Health,
+        AppState, ConfiguredRules, ServerSet, Services, drain::Drain, health::Health,
         session_index::SessionIndex, shared_generations::SharedGenerations,
     },
 };
@@ -52,6 +52,7 @@ pub(super) fn app(
         call_limiter: Arc::default(),
         body_budget: Arc::default(),
         health: Health::default(),
+        drain: Drain::default(),
         cluster,
         recent: RecentActivity::default(),
         session_index: SessionIndex::default(),

@@ -92,7 +92,8 @@ pub(super) async fn join(
     }
     let keys = plan.cluster.iter().flat_map(|it| &it.keys).map(ClusterKey::fingerprint).collect();
     let started = sessions.current_lease().epoch.0;
-    let row = Row { keys, servers: servers(plan), folders: volume(plan)?, started };
+    let row =
+        Row { keys, servers: servers(plan), folders: volume(plan)?, started, draining: false };
     let (registry, holder) = (Registry::new(store), sessions.holder().clone());
     let registration = Registration { registry, holder, row, logged: Mutex::default() };
     if let Err(error) = registration.enter(plan, sessions).await {
@@ -190,8 +191,13 @@ impl Registration {
             // An outage of the store is reported by the renewal of the lease.
             let _ = self.refresh_once(&app).await;
             let due = Instant::now() + interval;
+            // The others learn at once that this gateway drains.
             // A row with a lost lease looks like that of a dead gateway, so a new lease is written at once.
-            while Instant::now() < due && app.sessions.current_lease() == lease {
+            let is_draining = app.health.is_draining();
+            while Instant::now() < due
+                && app.sessions.current_lease() == lease
+                && app.health.is_draining() == is_draining
+            {
                 tokio::time::sleep(LEASE_POLL_INTERVAL).await;
             }
         }
@@ -199,12 +205,10 @@ impl Registration {
 
     async fn refresh_once(&self, app: &AppState) -> Result<(), stayput_core::StoreError> {
         let lease = app.sessions.current_lease();
-        self.registry.write(&self.holder, lease, &self.row).await?;
+        let row = Row { draining: app.health.is_draining(), ..self.row.clone() };
+        self.registry.write(&self.holder, lease, &row).await?;
         if let Some(cluster) = &app.cluster {
-            let since = Instant::now();
-            let live = self.registry.read().await?;
-            self.log_differences(&live);
-            cluster.set_live(live, since);
+            self.log_differences(&cluster.read_peers().await?);
             let cluster = cluster.clone();
             tokio::runtime::Handle::current().spawn(async move { cluster.greet_replicas().await });
         }
@@ -230,9 +234,10 @@ impl Registration {
 pub(super) fn cluster(
     plan: &Plan,
     sessions: &Sessions,
+    registry: Registry,
 ) -> Result<Option<Arc<Cluster>>, ServeError> {
     let Some(settings) = &plan.cluster else { return Ok(None) };
-    Ok(Some(Arc::new(Cluster::new(sessions.holder().clone(), &settings.keys)?)))
+    Ok(Some(Arc::new(Cluster::new(sessions.holder().clone(), &settings.keys, registry)?)))
 }
 
 /// Accepts connections of other replicas, until the task is aborted.

@@ -22,13 +22,20 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use stayput_core::{Sessions, Settings, SystemClock};
 use stayput_stores::DatabaseFile;
-use tokio::{net::TcpListener, runtime::Handle, sync::watch, task::JoinSet, time::Instant};
+use tokio::{
+    net::TcpListener,
+    runtime::Handle,
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+    time::Instant,
+};
 
 use crate::{
     app::{cluster::Registration, instance_lock::InstanceLock, reload::ConfigReader},
-    cluster::registry::RegistryError,
+    cluster::registry::{Registry, RegistryError},
     config::ConfigError,
     listen::{
         acceptor::Acceptor,
@@ -42,8 +49,9 @@ use crate::{
 pub(crate) use self::plan::{Plan, exposed};
 pub(crate) use crate::app::build::authenticator;
 
-/// Time that calls in flight get after the first signal to stop, unless the configuration sets another one.
-const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
+/// Time after the drain in which other gateways learn that the sessions have moved, and requests on connections from before the
+/// signal to stop arrive.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// Time limit for writing the answers of calls that outlasted the drain.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -123,6 +131,31 @@ pub(crate) enum ServeError {
     Observers(#[from] ObserveError),
 }
 
+/// Acceptor of connections that come after the signal to stop. They are served until they end.
+struct LateAcceptor {
+    acceptor: Acceptor,
+    never: watch::Receiver<bool>,
+    _sender: watch::Sender<bool>,
+}
+
+impl Default for LateAcceptor {
+    fn default() -> Self {
+        let (sender, never) = watch::channel(false);
+        Self { acceptor: Acceptor::default(), never, _sender: sender }
+    }
+}
+
+impl LateAcceptor {
+    /// Waits for a moment until requests that other gateways can run have been answered.
+    async fn served(&self, app: &AppState) {
+        if let Some(cluster) = &app.cluster {
+            let end = Instant::now() + LAST_ANSWERS;
+            self.acceptor.empty(end).await;
+            cluster.receipts_settled(end).await;
+        }
+    }
+}
+
 /// Counter of the clients on the Unix socket.
 #[derive(Clone, Default)]
 struct SocketClients(Arc<watch::Sender<usize>>);
@@ -177,10 +210,11 @@ impl Gateway {
         let clock = Arc::new(SystemClock);
         let (replica_listener, holder) = cluster::bind(&plan, holding.holder.clone()).await?;
         let store = database.store.clone();
+        let registry = Registry::new(store.clone());
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let listen = plan.listen;
         let registration = cluster::join(&plan, &sessions, store).await?;
-        let cluster = cluster::cluster(&plan, &sessions)?;
+        let cluster = cluster::cluster(&plan, &sessions, registry)?;
         let (app, stopping) = build::app(plan, (authenticator, sessions, cluster))?;
         maintenance::close_lost_links(&app);
         maintenance::log_losses(&app);
@@ -248,6 +282,15 @@ impl Gateway {
         }
     }
 
+    /// Accepts the HTTP connections that wait to be accepted.
+    fn accept_waiting(&self, late: &LateAcceptor) {
+        let Some((listener, lanes)) = &self.listener else { return };
+        while let Some(Ok((socket, from))) = listener.accept().now_or_never() {
+            let socket = (socket, from.ip(), &lanes.next());
+            late.acceptor.enter(&self.app.now(), socket, late.never.clone());
+        }
+    }
+
     /// Accepts clients on the Unix socket. Each is served until `stopped`.
     async fn admit(&self, stopped: &watch::Receiver<bool>) {
         let Some(socket) = &self.socket else { return std::future::pending().await };
@@ -284,7 +327,9 @@ impl Gateway {
         let renew_task = runtime.spawn(maintenance::renew(app.clone()));
         let watch_task = runtime.spawn(store_watch::run(app.clone(), self.file.take()));
         let tick_task = runtime.spawn(maintenance::tick(app.clone(), stopped.clone()));
-        let replica_tasks = self.serve_replicas(&app);
+        let registration_task =
+            self.registration.clone().map(|it| runtime.spawn(it.refresh(app.clone())));
+        let replica_listener = self.serve_replicas(&app);
         let (acceptor, reading) = (Acceptor::default(), self.reading.take());
         tokio::select! {
             () = self.accept(&acceptor, &stopped) => {}
@@ -292,23 +337,25 @@ impl Gateway {
             () = self.reload(reading) => {}
             () = stop => {}
         }
+        let end = Instant::now() + app.now().drain_time();
+        let late = LateAcceptor::default();
+        self.move_sessions(&late, &stopped).await;
         // With the socket removed, `stayput stdio` waits for the next process that holds the sessions.
         drop(self.socket.take());
         app.health.stops();
         let _ = self.stopping.send(true);
-        let end = Instant::now() + app.now().rules.drain.unwrap_or(DEFAULT_DRAIN);
-        // New requests are still accepted and answered that the gateway stops. Health checks get the same answer.
-        let late = Acceptor::default();
-        let (_going_on, never) = watch::channel(false);
+        // New requests are still accepted, and forwarded to another gateway, or answered that the gateway stops.
         tokio::select! {
-            () = self.accept(&late, &never) => {}
+            () = self.accept(&late.acceptor, &late.never) => {}
             () = drained(&app, end) => {}
         }
+        self.accept_waiting(&late);
         // Links run on the worker threads, so the workers live until the end.
         let _workers = self.listener.take().map(|(_, workers)| workers);
         // Event streams end here. Answers are still written to their end.
         app.connections.stop_listening();
         acceptor.empty(end).await;
+        late.served(&app).await;
         self.socket_clients.leave(end).await;
         let _ = tick_task.await;
         let _ = app.sessions.flush().await;
@@ -324,21 +371,38 @@ impl Gateway {
         }
         watch_task.abort();
         renew_task.abort();
-        drop(replica_tasks);
+        registration_task.iter().for_each(JoinHandle::abort);
         let _ = app.sessions.close().await;
         if let Some(registration) = &self.registration {
             registration.leave().await;
         }
+        // From now on other gateways can claim the sessions of requests that are forwarded.
+        late.served(&app).await;
+        drop(replica_listener);
         app.current.clear();
     }
 
-    /// Starts the tasks for other gateways on the store: registration, and the listener for replicas. They end when the
-    /// set is dropped.
+    /// Lets the sessions move to other gateways, if there are any. Requests are served meanwhile. New connections are not
+    /// closed while their first request is under way.
+    async fn move_sessions(&self, late: &LateAcceptor, stopped: &watch::Receiver<bool>) {
+        let app = self.app.now();
+        if app.begin_drain().await.is_err() {
+            return;
+        }
+        let over = async {
+            app.drained().await;
+            tokio::time::sleep(SETTLE).await;
+        };
+        tokio::select! {
+            () = self.accept(&late.acceptor, &late.never) => {}
+            () = self.admit(stopped) => {}
+            () = over => {}
+        }
+    }
+
+    /// Starts the listener for replicas. It ends when the set is dropped.
     fn serve_replicas(&mut self, app: &Arc<AppState>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        if let Some(registration) = &self.registration {
-            tasks.spawn(registration.clone().refresh(app.clone()));
-        }
         let workers = self.listener.as_ref().map(|(_, workers)| workers.clone());
         if let (Some(listener), Some(workers)) = (self.replica_listener.take(), workers) {
             let (alive, stopped) = watch::channel(false);

@@ -26,13 +26,18 @@ mod signature;
 
 use std::{fmt, sync::Arc};
 
-use stayput_core::Holder;
+use stayput_core::{Holder, StoreError};
 use stayput_http::{Client, ClientError, ClientSettings, Proxy};
 use tokio::time::Instant;
 
 use self::{
-    contact::Contacts, holders::HolderCache, peers::Peers, receipts::ReceiptsInFlight,
-    registry::LiveGateway, replay::ReplayGuard, signature::Signer,
+    contact::Contacts,
+    holders::HolderCache,
+    peers::Peers,
+    receipts::ReceiptsInFlight,
+    registry::{LiveGateway, Registry},
+    replay::ReplayGuard,
+    signature::Signer,
 };
 pub(crate) use self::{
     contact::{Contact, HELLO},
@@ -52,6 +57,7 @@ pub(crate) struct Cluster {
     signer: Signer,
     replay: ReplayGuard,
     client: Client,
+    registry: Registry,
     peers: Peers,
     contacts: Contacts,
     /// Outcomes of forwarded requests, for the metrics.
@@ -65,7 +71,11 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Prepares the cooperation with other replicas. Nothing is sent yet.
-    pub(crate) fn new(own: Holder, keys: &[ClusterKey]) -> Result<Self, ClientError> {
+    pub(crate) fn new(
+        own: Holder,
+        keys: &[ClusterKey],
+        registry: Registry,
+    ) -> Result<Self, ClientError> {
         let settings = ClientSettings {
             proxy: Proxy::None,
             connect: forward::CONNECT_TIMEOUT,
@@ -76,6 +86,7 @@ impl Cluster {
             signer: Signer::new(keys),
             replay: ReplayGuard::default(),
             client: Client::new(&settings)?,
+            registry,
             peers: Peers::default(),
             contacts: Contacts::default(),
             forwarded: LabelledCounter::new(&FORWARDED),
@@ -103,11 +114,24 @@ impl Cluster {
         all
     }
 
-    /// Sets the gateways whose leases were alive at `since`. Requests in flight to others fail.
-    pub(crate) fn set_live(&self, live: Vec<LiveGateway>, since: Instant) {
-        let others = live.into_iter().filter(|it| it.holder.id != self.own.id);
-        let others: Vec<_> = others.map(|it| it.holder).collect();
-        self.contacts.retain(&others.iter().map(|it| it.id).collect::<Vec<_>>());
+    /// Returns a replica for a session that this one does not claim or create, another one each time.
+    pub(crate) fn successor(&self) -> Option<Holder> {
+        self.peers.next()
+    }
+
+    /// Reads from the store which replicas live. Requests in flight to others fail.
+    pub(crate) async fn read_peers(&self) -> Result<Vec<LiveGateway>, StoreError> {
+        let since = Instant::now();
+        let live = self.registry.read().await?;
+        self.set_live(&live, since);
+        Ok(live)
+    }
+
+    /// Sets the gateways whose leases were alive at `since`.
+    fn set_live(&self, live: &[LiveGateway], since: Instant) {
+        let others = live.iter().filter(|it| it.holder.id != self.own.id);
+        let others: Vec<_> = others.map(|it| (it.holder.clone(), it.row.draining)).collect();
+        self.contacts.retain(&others.iter().map(|(it, _)| it.id).collect::<Vec<_>>());
         for gone in self.peers.update(others.into_iter(), since) {
             tracing::warn!(replica = %gone.id, "replica {} at {} is gone", gone.id, gone.address);
             self.holders.forget_holder(&gone);

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use stayput_core::{Holder, HolderId};
@@ -18,13 +21,15 @@ pub(super) struct Peer {
     dead: watch::Sender<bool>,
     /// Time at which this gateway learned of it.
     added: Instant,
+    /// Whether it takes no new sessions.
+    draining: AtomicBool,
 }
 
 impl Peer {
     fn new(holder: &Holder) -> Self {
         let base = holder.address.trim_end_matches('/').to_owned();
         let (dead, added) = (watch::Sender::new(false), Instant::now());
-        Self { holder: holder.clone(), base, dead, added }
+        Self { holder: holder.clone(), base, dead, added, draining: AtomicBool::new(false) }
     }
 
     /// Returns the URL of a path at this replica.
@@ -44,7 +49,11 @@ impl Peer {
 
 /// Replicas by their ids and addresses: a gateway that was started anew can have its former id at another address.
 #[derive(Default)]
-pub(super) struct Peers(RwLock<HashMap<(HolderId, String), Arc<Peer>>>);
+pub(super) struct Peers {
+    all: RwLock<HashMap<(HolderId, String), Arc<Peer>>>,
+    /// Number of the next one that gets a session.
+    turn: AtomicUsize,
+}
 
 /// Returns the key of a replica.
 fn key(holder: &Holder) -> (HolderId, String) {
@@ -55,9 +64,9 @@ impl Peers {
     /// Returns a replica, which the store has named. It may be newer than the last read of the registry.
     pub(super) fn get(&self, holder: &Holder) -> Arc<Peer> {
         let key = key(holder);
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self.all.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         known.unwrap_or_else(|| {
-            let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
             // Another request may have added it meanwhile.
             all.entry(key).or_insert_with(|| Arc::new(Peer::new(holder))).clone()
         })
@@ -65,7 +74,7 @@ impl Peers {
 
     /// Returns the replica with this id.
     pub(super) fn find(&self, id: &str) -> Option<Holder> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         let id: HolderId = id.parse().ok()?;
         let found = all.values().filter(|peer| peer.holder.id == id);
         found.max_by_key(|peer| peer.added).map(|peer| peer.holder.clone())
@@ -73,19 +82,35 @@ impl Peers {
 
     /// Returns all replicas.
     pub(super) fn all(&self) -> Vec<Holder> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.values().map(|peer| peer.holder.clone()).collect()
     }
 
-    /// Sets the replicas that lived at `since`. Returns those that do not any more; requests in flight to them fail. One
+    /// Returns one of the replicas that take new sessions, each in turn.
+    pub(super) fn next(&self) -> Option<Holder> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let takes = |peer: &&Arc<Peer>| !peer.draining.load(Ordering::Relaxed);
+        let peers: Vec<_> = all.values().filter(takes).map(|peer| &peer.holder).collect();
+        let mut peers: Vec<_> = peers.into_iter().filter(|it| !it.address.is_empty()).collect();
+        peers.sort_unstable_by_key(|it| it.id.to_string());
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        peers.get(turn.checked_rem(peers.len())?).map(|&holder| holder.clone())
+    }
+
+    /// Sets the replicas that lived at `since`, and whether each is draining. Returns those that do not any more; requests in flight to them fail. One
     /// that was added later may not have been registered yet, and stays.
-    pub(super) fn update(&self, live: impl Iterator<Item = Holder>, since: Instant) -> Vec<Holder> {
-        let live: HashMap<_, _> = live.map(|it| (key(&it), it)).collect();
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn update(
+        &self,
+        live: impl Iterator<Item = (Holder, bool)>,
+        since: Instant,
+    ) -> Vec<Holder> {
+        let live: HashMap<_, _> = live.map(|it| (key(&it.0), it)).collect();
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<_> =
             all.extract_if(|key, peer| peer.added < since && !live.contains_key(key)).collect();
-        for (key, holder) in live {
-            all.entry(key).or_insert_with_key(|_| Arc::new(Peer::new(&holder)));
+        for (key, (holder, is_draining)) in live {
+            let peer = all.entry(key).or_insert_with_key(|_| Arc::new(Peer::new(&holder)));
+            peer.draining.store(is_draining, Ordering::Relaxed);
         }
         drop(all);
         gone.into_iter()
@@ -128,10 +153,28 @@ mod tests {
         let (one, two) = (peers.get(&old), peers.get(&new));
         assert!(one.died().now_or_never().is_none());
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        let live = [new.clone()];
+        let live = [(new.clone(), false)];
         assert_eq!(peers.update(live.into_iter(), Instant::now()), [old]);
         assert!(one.died().now_or_never().is_some());
         assert!(two.died().now_or_never().is_none());
         assert_eq!(peers.find(&new.id.to_string()), Some(new));
+    }
+
+    /// New sessions of a draining replica go to the others in turn, and to none that drains, too.
+    #[tokio::test]
+    async fn draining_replica_gets_no_session() {
+        let peers = Peers::default();
+        assert_eq!(peers.next(), None);
+        let at = |port| Holder::at(&format!("http://127.0.0.1:{port}")).unwrap();
+        let all = [at(1), at(2), at(3)];
+        let live = [(all[0].clone(), false), (all[1].clone(), true), (all[2].clone(), false)];
+        peers.update(live.into_iter(), Instant::now());
+        let got: Vec<_> = (0..4).filter_map(|_| peers.next()).collect();
+        assert_eq!(got.len(), 4);
+        for holder in [&all[0], &all[2]] {
+            assert_eq!(got.iter().filter(|it| *it == holder).count(), 2, "{got:?}");
+        }
+        peers.update(all.into_iter().map(|it| (it, true)), Instant::now());
+        assert_eq!(peers.next(), None);
     }
 }

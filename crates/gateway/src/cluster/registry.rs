@@ -53,6 +53,9 @@ pub(crate) struct Row {
     pub(crate) folders: Option<String>,
     /// Epoch of its first lease, which orders the starts of gateways. It may have got later leases since.
     pub(crate) started: u64,
+    /// Whether its sessions move to other gateways. It takes no new ones.
+    #[serde(default)]
+    pub(crate) draining: bool,
 }
 
 /// Row as it is stored.

@@ -221,6 +221,18 @@ impl Connections {
         }
     }
 
+    /// Ends the streams of the listening clients whose default session `which` accepts.
+    pub(crate) fn stop_listening_where(&self, which: impl Fn(SessionId) -> bool) {
+        for connection in self.all() {
+            if let Some(listen_stream) = connection.listen_stream().filter(|it| !it.has_ended())
+                && connection.only_stream().is_none()
+                && which(connection.default_session())
+            {
+                listen_stream.end();
+            }
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.read().len()
     }

@@ -67,6 +67,14 @@ pub(super) fn is_due(response: &Response<Reply>) -> bool {
     is_held_elsewhere(response) || response.extensions().get::<ForAll>().is_some()
 }
 
+/// Builds the refusal of a request that came while this gateway stops. Another gateway gets the request, if there is one.
+pub(super) fn leave(app: &AppState) -> Response<Reply> {
+    let mut response = reply::unavailable("the gateway is stopping; try again in a moment");
+    let successor = app.cluster.as_ref().and_then(|cluster| cluster.successor());
+    reply::held_elsewhere(&mut response, successor.map(HeldBy::unnamed));
+    response
+}
+
 /// Reads a connection anew that another replica has given another default session, if a copy of it is here.
 pub(super) async fn reload_connection(
     app: &AppState,

@@ -285,7 +285,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
         return forward::not_held().into();
     }
     if app.health.is_stopping() && !principal.is_forwarded() {
-        return reply::unavailable("the gateway is stopping; try again in a moment").into();
+        return forward::leave(app).into();
     }
     if let Some(at) = legacy_sse::LegacyPath::parse(path) {
         return legacy_sse::enter(app, (at, principal.clone()), head);

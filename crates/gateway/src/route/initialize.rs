@@ -36,7 +36,7 @@ impl InitializeOutcome {
 
 /// Reason why an `initialize` request fails.
 enum HandshakeError {
-    /// The session that the client names cannot be used.
+    /// The session that the client names cannot be used, or another gateway creates the session.
     Named(Refusal),
     /// The server or the session is unavailable, permanently or for now.
     Here { sentence: String, later: Option<StatusCode> },
@@ -44,6 +44,9 @@ enum HandshakeError {
 
 impl From<SessionOpenError> for HandshakeError {
     fn from(error: SessionOpenError) -> Self {
+        if let SessionOpenError::HeldElsewhere { .. } = error {
+            return Self::Named(Refusal::for_open_error(&error, "Try again."));
+        }
         let later = match error {
             SessionOpenError::Store(_) | SessionOpenError::LeaseLost => {
                 Some(StatusCode::SERVICE_UNAVAILABLE)

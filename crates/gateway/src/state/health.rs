@@ -17,6 +17,7 @@ pub(crate) struct Health {
     since: Timestamp,
     /// Address of the HTTP listener. Empty in the background process of `stayput stdio`.
     address: OnceLock<SocketAddr>,
+    draining: AtomicBool,
     stopping: AtomicBool,
     without_store: AtomicBool,
     /// Known reason why the store cannot be used.
@@ -30,6 +31,7 @@ impl Default for Health {
         Self {
             since: SystemClock.now(),
             address: OnceLock::new(),
+            draining: AtomicBool::default(),
             stopping: AtomicBool::default(),
             without_store: AtomicBool::default(),
             outage: Mutex::default(),
@@ -70,6 +72,15 @@ impl Health {
         self.failed_servers.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
+    /// Marks the gateway as draining: its sessions move to other gateways, and requests are served.
+    pub(crate) fn drains(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
     /// Marks the gateway as stopping: calls in flight go on, new ones are refused.
     pub(crate) fn stops(&self) {
         self.stopping.store(true, Ordering::Relaxed);
@@ -94,6 +105,9 @@ impl Health {
     pub(crate) fn problem(&self) -> Option<&'static str> {
         if self.is_stopping() {
             return Some("the gateway is stopping; what is under way may end");
+        }
+        if self.is_draining() {
+            return Some("the gateway is draining: its sessions move to others");
         }
         if let Some(outage) = *self.outage.lock().unwrap_or_else(PoisonError::into_inner) {
             return Some(sentence(outage));
@@ -143,6 +157,8 @@ mod tests {
         assert!(health.problem().is_some_and(|it| it.contains("deleted")));
         assert!(health.store_fails(None));
         assert_eq!(health.problem(), None);
+        health.drains();
+        assert!(health.problem().is_some_and(|it| it.contains("draining")));
         health.stops();
         assert!(health.problem().is_some_and(|it| it.contains("stopping")));
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod aggregate;
 mod connections;
+pub(crate) mod drain;
 pub(crate) mod health;
 pub(crate) mod identify_rules;
 mod metrics_page;
@@ -51,7 +52,7 @@ use crate::{
     observe::{Observers, metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
     state::{
-        aggregate::Aggregate, health::Health, session_index::SessionIndex,
+        aggregate::Aggregate, drain::Drain, health::Health, session_index::SessionIndex,
         shared_generations::SharedGenerations, shared_servers::ServerClaims,
         snapshot::CurrentSnapshot, visibility::Visibility,
     },
@@ -120,6 +121,7 @@ pub(crate) struct Services {
     /// Memory budget of request bodies.
     pub(crate) body_budget: Arc<BodyBudget>,
     pub(crate) health: Health,
+    pub(crate) drain: Drain,
     /// Other gateways on the same store, if they cooperate.
     pub(crate) cluster: Option<Arc<Cluster>>,
     /// Last calls, events and samples, for the dashboard.

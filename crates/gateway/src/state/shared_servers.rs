@@ -256,6 +256,11 @@ impl ServerClaims {
         lock(&self.claimed).insert(claim, of);
     }
 
+    /// Whether a session is the claim for a process.
+    pub(crate) fn has(&self, claim: SessionId) -> bool {
+        lock(&self.claimed).contains_key(&claim)
+    }
+
     /// Closes the process of a claim that this replica has lost. Another one may have started its own.
     pub(crate) fn release(&self, claim: SessionId, links: &Links) {
         let claimed = lock(&self.claimed).remove(&claim);

@@ -23,8 +23,8 @@ pub(crate) use self::{
     completions::Completions,
     install::Install,
     operate::{
-        CallArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, StatusArgs, StopArgs,
-        ToolsArgs, UiArgs,
+        CallArgs, DrainArgs, End, Filter, GatewayArgs, SessionsArgs, SessionsCommand, StatusArgs,
+        StopArgs, ToolsArgs, UiArgs,
     },
     stdio::Stdio,
 };
@@ -86,6 +86,8 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Show the process that holds the sessions here, its servers and its sessions
     Status(StatusArgs),
+    /// Move the sessions of a gateway to the others of its cluster
+    Drain(DrainArgs),
     /// End the background process of `stayput stdio`
     Stop(StopArgs),
     /// Open the dashboard of a running gateway in a browser

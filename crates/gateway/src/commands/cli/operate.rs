@@ -1,4 +1,4 @@
-//! Command line of the commands for a running gateway: `sessions`, `status`, `stop`, `call`, `tools`, `ui`.
+//! Command line of the commands for a running gateway: `sessions`, `status`, `drain`, `stop`, `call`, `tools`, `ui`.
 
 use std::path::PathBuf;
 
@@ -193,6 +193,26 @@ The exit code is 1 if no process holds the sessions, or if it is not ready.";
 #[derive(Debug, Args)]
 #[command(after_help = STATUS)]
 pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) at: GatewayArgs,
+}
+
+const DRAIN: &str = "\
+For a gateway of a cluster, before it is stopped or while its machine is
+maintained. Its sessions move to the other gateways: those on HTTP servers as
+soon as they are not in use, those with processes at their end. After
+`limits.drain` the processes that are left are ended, and the next call of
+each session reports the loss. The gateway goes on with requests: it forwards
+them. The command waits until all is done. It fails if no other gateway can
+take the sessions.
+
+SIGTERM does the same, and then ends the gateway. A drained gateway takes
+sessions again after a restart.";
+
+/// Arguments of `stayput drain`.
+#[derive(Debug, Args)]
+#[command(after_help = DRAIN)]
+pub(crate) struct DrainArgs {
     #[command(flatten)]
     pub(crate) at: GatewayArgs,
 }

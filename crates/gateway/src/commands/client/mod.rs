@@ -1,7 +1,8 @@
-//! Client of a running gateway, for `stayput sessions`, `status`, `stop`, `tools`, `call` and `ui`: over its Unix socket or
+//! Client of a running gateway, for `stayput sessions`, `status`, `drain`, `stop`, `tools`, `call` and `ui`: over its Unix socket or
 //! over HTTP.
 
 pub(crate) mod call;
+pub(crate) mod drain;
 mod mcp;
 pub(crate) mod sessions;
 pub(crate) mod status;

@@ -34,8 +34,8 @@ use crate::{
     observe::{metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
     state::{
-        ConfiguredRules, RequestRules, ServerSet, Services, aggregate::Aggregate, health::Health,
-        identify_rules::IdentifyRules, session_index::SessionIndex,
+        ConfiguredRules, RequestRules, ServerSet, Services, aggregate::Aggregate, drain::Drain,
+        health::Health, identify_rules::IdentifyRules, session_index::SessionIndex,
         shared_generations::SharedGenerations,
     },
 };
@@ -126,6 +126,11 @@ pub(crate) fn eve() -> Owner {
     Owner::verified("https://id.example.com", "eve").unwrap()
 }
 
+/// Owner and session of a link that every session of Ann has.
+fn any_place() -> LinkOwner {
+    LinkOwner::new(ann(), SessionId::generate(Timestamp::from_millis(0)))
+}
+
 /// Creates a profile with these tools.
 pub(crate) fn profile(tools: &Value) -> Profile {
     let text = json!({
@@ -150,8 +155,8 @@ impl Fixture {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
         let settings = Settings { lease: Duration::MAX, ..Settings::default() };
         let store = Arc::new(Faulty::new(Arc::new(MemoryStore::new(clock.clone()))));
-        let sessions =
-            Sessions::start(store.clone(), clock.clone(), Holder::unreachable(), settings);
+        let holder = Holder::unreachable();
+        let sessions = Sessions::start(store.clone(), clock.clone(), holder, settings);
         let runtime = tokio::runtime::Handle::current();
         let folders = SessionDirs::new(&folder.path().join("folders")).unwrap();
         let links = LinkSettings::new(Processes::local(runtime.clone()), folders);
@@ -170,8 +175,8 @@ impl Fixture {
             aggregate: Aggregate::new(["test"]).into(),
             identify: identify.into(),
         };
-        let sessions = Arc::new(sessions.await.unwrap());
-        let (links, seal) = (Links::new(links, runtime), SealKey::at(&folder.path().join("key")));
+        let (sessions, links) = (Arc::new(sessions.await.unwrap()), Links::new(links, runtime));
+        let seal = SealKey::at(&folder.path().join("key"));
         let services = Services {
             engine: Engine::new(sessions.clone(), links.clone(), seal.unwrap(), ""),
             sessions,
@@ -186,6 +191,7 @@ impl Fixture {
             call_limiter: Arc::default(),
             body_budget: Arc::default(),
             health: Health::default(),
+            drain: Drain::default(),
             cluster: None,
             recent: RecentActivity::default(),
             session_index: SessionIndex::default(),
@@ -200,10 +206,9 @@ impl Fixture {
             metrics: Metrics::new(["test"].into_iter()),
         };
         let app = AppState::new(services, server_set, rules);
-        let place = LinkOwner::new(ann(), SessionId::generate(Timestamp::from_millis(0)));
-        app.links.set_profile(&server, &place, profile(tools)).await;
-        let target = Target::Server("test".into());
-        Self { app: Arc::new(app), clock, server, target, store, _folder: folder }
+        app.links.set_profile(&server, &any_place(), profile(tools)).await;
+        let (app, target) = (Arc::new(app), Target::Server("test".into()));
+        Self { app, clock, server, target, store, _folder: folder }
     }
 
     pub(crate) async fn ask(&self, request: &Request) -> Answer {

@@ -61,7 +61,8 @@ pub(super) async fn respond(
     }
     let mut body = RequestBody::new(&head, incoming);
     let response = read_and_answer(&app, peer, &state, (&head, &mut body)).await?;
-    let keeps = body.skip(&state).await;
+    // Clients of a draining gateway open their next connection to another one.
+    let keeps = body.skip(&state).await && (peer.is_replica() || !app.health.is_draining());
     if keeps {
         state.mark_read();
     }
