@@ -32,6 +32,8 @@ mod modern;
 mod receipts;
 #[path = "cluster/replicas.rs"]
 mod replicas;
+#[path = "cluster/rolling_restart.rs"]
+mod rolling_restart;
 #[path = "cluster/round_robin.rs"]
 mod round_robin;
 #[path = "cluster/sessions.rs"]

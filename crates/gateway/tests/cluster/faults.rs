@@ -312,10 +312,10 @@ async fn check_faults(engine: Engine, name: &str) {
         run_trial(&mut stage, &mut clients, &trial, &mut totals).await;
     }
     let Totals { faults, answers, longest_gap, slowest } = totals;
-    let Answers { acknowledged, refused, uncertain, losses } = answers;
+    let Answers { acknowledged, unreached, refused, uncertain, losses } = answers;
     println!(
         "{engine:?}, seed {seed}: {trials} faults in {:?}, {faults:?} of {FAULTS:?}; {acknowledged} calls acknowledged, \
-         {refused} refused, {uncertain} uncertain, {losses} losses reported; 0 ran twice, 0 lost silently, 0 losses of \
+         {unreached} not sent, {refused} refused, {uncertain} uncertain, {losses} losses reported; 0 ran twice, 0 lost silently, 0 losses of \
          HTTP sessions, which were silent for {longest_gap:?} at most; slowest request {slowest:?}; 0 processes left",
         start.elapsed()
     );

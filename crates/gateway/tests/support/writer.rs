@@ -19,6 +19,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) acknowledged: usize,
+    /// No gateway was there.
+    pub(crate) unreached: usize,
     pub(crate) refused: usize,
     pub(crate) uncertain: usize,
     pub(crate) losses: usize,
@@ -27,6 +29,7 @@ pub(crate) struct Answers {
 impl Answers {
     pub(crate) fn add(&mut self, more: &Self) {
         self.acknowledged += more.acknowledged;
+        self.unreached += more.unreached;
         self.refused += more.refused;
         self.uncertain += more.uncertain;
         self.losses += more.losses;
@@ -47,10 +50,12 @@ enum Outcome {
     Ran(Value),
     /// The state was lost before, or with, this call.
     Lost,
+    /// The call was not sent.
+    Unreached,
     /// The call did not run.
     Refused(String),
     /// The client cannot know.
-    Uncertain,
+    Uncertain(String),
 }
 
 /// Client with what it knows of its notes. It sends each request once, over a new connection.
@@ -62,7 +67,13 @@ pub(crate) struct Writer {
     /// Notes that may have been written since.
     uncertain: Vec<String>,
     next: usize,
+    /// Whether no call has run since the last loss.
+    is_lost: bool,
+    /// Generation of the state, as a modern client is told.
+    pub(crate) generation: Option<u64>,
     pub(crate) answers: Answers,
+    /// Reasons of calls that were refused or are uncertain.
+    pub(crate) failures: Vec<String>,
     /// Time of the last call that ran, and the longest time between two of them since [`Writer::begin_trial`].
     last_run: Instant,
     pub(crate) longest_gap: Duration,
@@ -102,7 +113,10 @@ impl Writer {
             notes: Vec::new(),
             uncertain: Vec::new(),
             next: 0,
+            is_lost: false,
+            generation: None,
             answers: Answers::default(),
+            failures: Vec::new(),
             last_run: Instant::now(),
             longest_gap: Duration::ZERO,
             slowest: Duration::ZERO,
@@ -136,6 +150,7 @@ impl Writer {
     /// Starts to measure anew.
     pub(crate) fn begin_trial(&mut self) {
         (self.longest_gap, self.slowest) = (Duration::ZERO, Duration::ZERO);
+        self.failures.clear();
         self.last_run = Instant::now();
     }
 
@@ -143,7 +158,9 @@ impl Writer {
         let start = Instant::now();
         let outcome = self.send_call(url, tool, arguments).await;
         self.slowest = self.slowest.max(start.elapsed());
-        if matches!(outcome, Outcome::Ran(_)) {
+        if let Outcome::Ran(result) = &outcome {
+            self.is_lost = false;
+            self.generation = result["_meta"]["dev.stayput/state"]["generation"].as_u64();
             self.longest_gap = self.longest_gap.max(self.last_run.elapsed());
             self.last_run = Instant::now();
         }
@@ -167,9 +184,9 @@ impl Writer {
         let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
         let (status, answer) = match post(url, &headers, &body).await {
             Ok((status, _, answer)) => (status, answer),
-            Err(ErrorKind::ConnectionRefused) => return Outcome::Refused("no gateway".to_owned()),
+            Err(ErrorKind::ConnectionRefused) => return Outcome::Unreached,
             Err(ErrorKind::TimedOut) => panic!("{}: a request got no answer", self.name),
-            Err(_) => return Outcome::Uncertain,
+            Err(kind) => return Outcome::Uncertain(format!("{url}: {kind}")),
         };
         assert_ne!(status, 404, "{}: a known connection was forgotten: {answer}", self.name);
         let result = &answer["result"];
@@ -178,14 +195,16 @@ impl Writer {
         }
         let text = result["content"][0]["text"].as_str().unwrap_or_default();
         match result["isError"] == true || result.is_null() {
-            _ if text.contains("may or may not") => Outcome::Uncertain,
+            _ if text.contains("may or may not") => Outcome::Uncertain(text.to_owned()),
             true if status == 200 || status == 503 => Outcome::Refused(answer.to_string()),
-            true => Outcome::Uncertain,
+            true => Outcome::Uncertain(format!("{status} {answer}")),
             false => Outcome::Ran(result.clone()),
         }
     }
 
     fn lose(&mut self) {
+        assert!(!self.is_lost, "{}: a loss was reported twice", self.name);
+        self.is_lost = true;
         self.answers.losses += 1;
         self.notes.clear();
         self.uncertain.clear();
@@ -203,8 +222,13 @@ impl Writer {
                 self.notes.push(note);
             }
             Outcome::Lost => self.lose(),
-            Outcome::Refused(_) => self.answers.refused += 1,
-            Outcome::Uncertain => {
+            Outcome::Unreached => self.answers.unreached += 1,
+            Outcome::Refused(reason) => {
+                self.answers.refused += 1;
+                self.failures.push(reason);
+            }
+            Outcome::Uncertain(reason) => {
+                self.failures.push(reason);
                 self.answers.uncertain += 1;
                 self.uncertain.push(note);
             }
@@ -221,8 +245,8 @@ impl Writer {
                     self.lose();
                     String::new()
                 }
-                Outcome::Refused(refusal) => refusal,
-                Outcome::Uncertain => String::new(),
+                Outcome::Refused(reason) | Outcome::Uncertain(reason) => reason,
+                Outcome::Unreached => String::new(),
             };
             assert!(start.elapsed() < LONG, "{trial}: {} gets no answer: {refusal}", self.name);
             sleep(RETRY_INTERVAL).await;
