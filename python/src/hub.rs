@@ -262,7 +262,7 @@ impl Hub {
         self.open_op(|hub| async move { hub.find(&name).await })
     }
 
-    /// Lists the live sessions of this agent, or of all.
+    /// Lists the live sessions of this agent; the hub itself lists those of all agents.
     fn sessions(&self) -> PyResult<Operation> {
         self.op(|hub| async move { hub.sessions().await })
     }

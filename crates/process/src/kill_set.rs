@@ -20,7 +20,7 @@ use super::{
 const ROUNDS: u32 = 120;
 
 /// Number of checks of a process that has a command line and no environment. It may get one in a moment.
-const LOOKS: u32 = 4;
+const MAX_CHECKS: u32 = 4;
 
 /// Number of checks of a process that is just executing another program. On a busy machine it waits for its turn on a
 /// processor before it has a command line and an environment.
@@ -73,7 +73,9 @@ impl SearchScope {
                 break;
             }
             if look > 0 {
-                thread::sleep(LOOK_INTERVAL.min(Duration::from_millis(1) * look.div_ceil(LOOKS)));
+                thread::sleep(
+                    LOOK_INTERVAL.min(Duration::from_millis(1) * look.div_ceil(MAX_CHECKS)),
+                );
             }
             open.retain(|pid| {
                 // The identity is read first: if the pid is reused in between, the mark belongs to another
@@ -88,7 +90,7 @@ impl SearchScope {
                 }
                 match marked {
                     MarkLookup::Executing => true,
-                    MarkLookup::Empty => look < LOOKS,
+                    MarkLookup::Empty => look < MAX_CHECKS,
                     MarkLookup::With(_) | MarkLookup::No => false,
                 }
             });

@@ -15,11 +15,11 @@ use super::{
 };
 
 /// Number of checks, 4 ms apart, whether the leader has died of KILL.
-const LOOKS: u32 = 500;
+const MAX_CHECKS: u32 = 500;
 
 /// Waits for the end of a leader that was sent KILL, by calling `reap` repeatedly. Blocks.
 pub(super) fn reaped(mut reap: impl FnMut() -> Option<ExitStatus>) -> ExitStatus {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_CHECKS {
         if let Some(exited) = reap() {
             return exited;
         }

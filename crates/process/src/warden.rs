@@ -41,8 +41,8 @@ use super::{
     spawn::spawn,
 };
 
-/// Number of checks, 10 ms apart, whether all processes are gone after TERM: half a second.
-const LOOKS: u32 = 50;
+/// Number of checks after TERM whether all processes are gone. The checks are 10 ms apart: half a second in all.
+const MAX_CHECKS: u32 = 50;
 
 /// Longest pause between two rounds of KILL.
 const KILL_INTERVAL: Duration = Duration::from_millis(200);
@@ -228,7 +228,7 @@ impl Warden {
         for process in procfs::below(me()) {
             process.signal(Signal::TERM);
         }
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_CHECKS {
             reap_all();
             if procfs::below(me()).is_empty() {
                 break;

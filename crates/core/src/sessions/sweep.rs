@@ -26,12 +26,13 @@ pub struct SweepReport {
 }
 
 impl Sessions {
-    /// Sets the function that closes the links of a session that this process released and did not
-    /// get back as it was: the lease was lost or a write was refused, and another process holds or
-    /// has used the session. Call it once, before the first session is opened.
+    /// Sets the function that closes the links of a released session that this process cannot claim
+    /// again unchanged, because another process holds the session or has used it. A session is
+    /// released when the lease is lost or a write is refused. Call it once, before the first session
+    /// is opened.
     ///
-    /// The function must start to close the links before it returns, and must not wait: if the
-    /// session is claimed again here, it is entered right after that.
+    /// The function must start to close the links before it returns, and must not wait: a session
+    /// that is claimed again is entered right after the function has returned.
     pub fn on_lost(&self, close: impl Fn(SessionId, LostReason) + Send + Sync + 'static) {
         self.released.set_on_lost(Box::new(close));
     }

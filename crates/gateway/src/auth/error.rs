@@ -15,7 +15,7 @@ pub(crate) enum AuthError {
     /// Its credentials are invalid. The sentence reveals nothing that the bearer of the credentials does not know.
     Invalid(&'static str),
     /// The credentials cannot be checked now.
-    Unsure,
+    KeysUnavailable,
     /// The owner sends more requests than it may; the next one is accepted after this time.
     RateLimited(Duration),
 }
@@ -34,7 +34,7 @@ impl AuthError {
             }
             Self::Invalid(sentence) => (Some("invalid_token"), sentence),
             Self::RateLimited(wait) => return reply::too_fast(wait),
-            Self::Unsure => {
+            Self::KeysUnavailable => {
                 return reply::unavailable(
                     "the keys that tokens are checked with cannot be fetched now; try again in a moment",
                 );

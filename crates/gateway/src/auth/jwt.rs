@@ -59,7 +59,8 @@ impl Jwt {
         }
         let parts =
             TokenParts::split(token).ok_or(AuthError::Invalid("the token is not a signed JWT"))?;
-        let keys = self.keys.find(parts.kid.as_deref()).await.map_err(|_| AuthError::Unsure)?;
+        let keys =
+            self.keys.find(parts.kid.as_deref()).await.map_err(|_| AuthError::KeysUnavailable)?;
         let by =
             keys.iter().any(|key| key.verifies(parts.algorithm, parts.signed, &parts.signature));
         if !by {

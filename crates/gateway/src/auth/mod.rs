@@ -3,10 +3,11 @@
 //! | file | source of the identity |
 //! |---|---|
 //! | `bearer.rs` | the configuration, for bearer tokens of `stayput token` |
-//! | `jwt.rs`, `jwk.rs`, `jwks.rs` | an OAuth 2.1 issuer, by a signature |
+//! | `jwt.rs`, `jwk.rs`, `jwks.rs` | an OAuth 2.1 issuer, by a JWT that is verified with its JWKS |
 //! | `proxy.rs` | a proxy in front of the gateway, by a header |
 //! | `login.rs` | an earlier login of a browser at the dashboard, by a cookie |
-//! | `claims.rs` | claims about a principal besides its name |
+//!
+//! `claims.rs` has the claims about a principal besides its name.
 //!
 //! An owner is `(issuer, subject)`, never the bytes of a token, so a client that refreshes its token keeps its
 //! sessions. Credentials do not leave this module.

@@ -53,7 +53,7 @@ impl CallStream {
     }
 
     /// Returns the final result of a `subscriptions/listen` request, after the gateway began to close.
-    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_closing_result(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(closing) = &mut self.closing else { return Poll::Pending };
         std::task::ready!(closing.as_mut().poll(cx));
         self.closing = None;
@@ -91,8 +91,8 @@ impl MessageBody for CallStream {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }
-        if let Poll::Ready(farewell) = self.poll_farewell(cx) {
-            return Poll::Ready(farewell);
+        if let Poll::Ready(result) = self.poll_closing_result(cx) {
+            return Poll::Ready(result);
         }
         while let Some(running) = &mut self.running {
             let end = match std::task::ready!(running.call.poll_next(cx)) {

@@ -1,4 +1,4 @@
-//! Reports of lost state to the owner of a call.
+//! Pending losses of state, and their reports to the owner of a call.
 
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ impl CallOwner {
                 match call.server_use {
                     Some(_) => (generation, Some(self.noting_shared(call, (user, entry)))),
                     None => {
-                        self.app.generations.tell(&user, server, entry);
+                        self.app.generations.acknowledge(&user, server, entry);
                         (generation, None)
                     }
                 }
@@ -151,7 +151,7 @@ impl CallOwner {
         let runtime = tokio::runtime::Handle::current();
         let claim = used.as_ref().map(|used| used.claim.id());
         AfterWrite::new(claim, move || {
-            app.generations.tell(&user, &server, entry);
+            app.generations.acknowledge(&user, &server, entry);
             if let Some(used) = used {
                 // If the store fails, the loss is reported once more, which is harmless.
                 runtime.spawn(async move { app.write_generation(&used, entry.1).await });

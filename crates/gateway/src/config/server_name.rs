@@ -58,8 +58,8 @@ const CONTAINER_OPTIONS: [&str; 22] = [
     "--memory",
 ];
 
-/// Whether a name can be given to `--server` as it is.
-pub(crate) fn is_plain(name: &str) -> bool {
+/// Returns whether `--server` accepts a name without a change.
+pub(crate) fn is_valid_server_name(name: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     let is_word = !name.is_empty() && name.len() <= MAX_NAME_LEN && name.bytes().all(is_word);
     is_word && !name.starts_with('-') && !reserved_names::is_reserved(name)

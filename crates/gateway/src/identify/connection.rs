@@ -53,7 +53,7 @@ async fn look_up_session(
         }
         Err(SessionOpenError::HeldElsewhere { holder }) => {
             // Another replica may have given the connection another session since it was read here.
-            if app.reload_default_session(connection).await.map_err(failed)? {
+            if app.refresh_default_session(connection).await.map_err(failed)? {
                 return Box::pin(look_up_session(app, context, connection)).await;
             }
             app.cache_holder(cached, &holder);

@@ -1,4 +1,4 @@
-//! Policy for requests without an identified session.
+//! Policy for a request that names no session.
 
 use std::{sync::Arc, time::Duration};
 

@@ -25,7 +25,7 @@ const USUAL_SHARE: usize = 10;
 const SMALLEST_SHARE: usize = 64;
 
 /// Time limit for such a refusal.
-const FAREWELL: Duration = Duration::from_secs(2);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Hands accepted sockets to the workers, up to the limits.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Acceptor {
             ),
         };
         Handle::current().spawn(async move {
-            let _ = tokio::time::timeout(FAREWELL, refuse(socket, &sentence)).await;
+            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(socket, &sentence)).await;
             drop(turn);
         });
     }

@@ -68,7 +68,7 @@ pub(super) fn is_due(response: &Response<Reply>) -> bool {
 }
 
 /// Builds the refusal of a request that came while this gateway stops. Another gateway gets the request, if there is one.
-pub(super) fn leave(app: &AppState) -> Response<Reply> {
+pub(super) fn stopping_response(app: &AppState) -> Response<Reply> {
     let mut response = reply::unavailable("the gateway is stopping; try again in a moment");
     let successor = app.cluster.as_ref().and_then(|cluster| cluster.successor());
     reply::held_elsewhere(&mut response, successor.map(HeldBy::unnamed));
@@ -76,7 +76,7 @@ pub(super) fn leave(app: &AppState) -> Response<Reply> {
 }
 
 /// Reads a connection anew that another replica has given another default session, if a copy of it is here.
-pub(super) async fn reload_connection(
+pub(super) async fn refresh_connection(
     app: &AppState,
     principal: &Principal,
     headers: &HeaderMap,
@@ -84,7 +84,7 @@ pub(super) async fn reload_connection(
     let name = read_connection_name(app, headers);
     let known = name.and_then(|name| app.connections.get(&name.hash(&principal.owner)));
     let reloaded = match known {
-        Some(connection) => app.reload_default_session(&connection).await.map(drop),
+        Some(connection) => app.refresh_default_session(&connection).await.map(drop),
         None => Ok(()),
     };
     match reloaded {

@@ -22,7 +22,7 @@ pub(super) fn no_metrics() -> Response<Reply> {
     reply::refusal(StatusCode::FORBIDDEN, None, Code::INVALID_REQUEST, sentence)
 }
 
-/// Refuses something that is not a valid request.
+/// Refuses an HTTP request with this status and sentence, and counts the refusal.
 pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Response<Reply> {
     count_refusal(app, status);
     reply::refusal(status, None, Code::INVALID_REQUEST, sentence)

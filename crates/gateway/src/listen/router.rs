@@ -265,7 +265,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
         };
     }
     if path == cluster::CONNECTION_CHANGED && principal.is_forwarded() {
-        return Box::pin(forward::reload_connection(app, principal, headers)).await.into();
+        return Box::pin(forward::refresh_connection(app, principal, headers)).await.into();
     }
     if let Some(id) = path.strip_prefix(cluster::RECEIPTS).filter(|_| principal.is_forwarded()) {
         return forward::take_receipt(app, method, id).into();
@@ -285,7 +285,7 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
         return forward::not_held().into();
     }
     if app.health.is_stopping() && !principal.is_forwarded() {
-        return forward::leave(app).into();
+        return forward::stopping_response(app).into();
     }
     if let Some(at) = legacy_sse::LegacyPath::parse(path) {
         return legacy_sse::enter(app, (at, principal.clone()), head);

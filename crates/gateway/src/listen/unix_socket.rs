@@ -119,7 +119,7 @@ impl HolderProcess {
 /// here, because it runs in another pid namespace.
 ///
 /// # Errors
-/// If no process does (see [`is_unused`]), or the process belongs to another user.
+/// If no process accepts connections in the folder (see [`is_unused`]), or the process belongs to another user.
 pub(crate) async fn holder(data: &Path) -> io::Result<Option<HolderProcess>> {
     let stream = connect(data).await?;
     let Some(pid) = stream.peer_cred()?.pid().and_then(Pid::from_raw) else { return Ok(None) };

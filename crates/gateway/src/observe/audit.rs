@@ -43,7 +43,7 @@ pub(crate) enum AuditTo {
 /// Queues lines for the thread that writes them. Never blocks.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    orders: SyncSender<Order>,
+    orders: SyncSender<WriterCommand>,
     counts: Arc<Counts>,
     pub(super) arguments: bool,
 }
@@ -65,7 +65,7 @@ impl Counts {
     }
 }
 
-enum Order {
+enum WriterCommand {
     Line(String),
     Reopen,
     Flush(tokio::sync::oneshot::Sender<()>),
@@ -94,7 +94,7 @@ impl Audit {
         let length = line.len();
         let before = self.counts.waiting.fetch_add(length, Ordering::Relaxed);
         let room = before < WAITING_BYTES;
-        if !room || self.orders.try_send(Order::Line(line)).is_err() {
+        if !room || self.orders.try_send(WriterCommand::Line(line)).is_err() {
             self.counts.waiting.fetch_sub(length, Ordering::Relaxed);
             self.counts.lose(1);
         }
@@ -102,7 +102,7 @@ impl Audit {
 
     /// Opens the file again, after log rotation has moved it away.
     pub(super) fn reopen(&self) {
-        let _ = self.orders.try_send(Order::Reopen);
+        let _ = self.orders.try_send(WriterCommand::Reopen);
     }
 
     pub(super) fn dropped(&self) -> u64 {
@@ -112,7 +112,7 @@ impl Audit {
     /// Waits until all queued lines are written.
     pub(super) async fn flush(&self) {
         let (tell, written) = tokio::sync::oneshot::channel();
-        let mut order = Order::Flush(tell);
+        let mut order = WriterCommand::Flush(tell);
         // The queue is full for a moment, until the thread has written some lines.
         while let Err(std::sync::mpsc::TrySendError::Full(again)) = self.orders.try_send(order) {
             order = again;
@@ -139,29 +139,29 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, orders: &Receiver<Order>) {
+    fn run(mut self, orders: &Receiver<WriterCommand>) {
         while let Ok(first) = orders.recv() {
             let (mut text, mut lines, mut next) = (String::new(), 0, Some(first));
             let mut written = Vec::new();
             while let Some(order) = next.take() {
                 match order {
-                    Order::Line(line) => {
+                    WriterCommand::Line(line) => {
                         self.counts.waiting.fetch_sub(line.len(), Ordering::Relaxed);
                         text.push_str(&line);
                         text.push('\n');
                         lines += 1;
                     }
-                    Order::Reopen => {
+                    WriterCommand::Reopen => {
                         self.write(&mut text, &mut lines);
                         self.reopen();
                     }
-                    Order::Flush(tell) => written.push(tell),
+                    WriterCommand::Flush(tell) => written.push(tell),
                 }
                 next = match orders.try_recv() {
                     Ok(order) if text.len() < BATCH => Some(order),
-                    Ok(Order::Line(line)) => {
+                    Ok(WriterCommand::Line(line)) => {
                         self.write(&mut text, &mut lines);
-                        Some(Order::Line(line))
+                        Some(WriterCommand::Line(line))
                     }
                     Ok(order) => Some(order),
                     Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,

@@ -32,7 +32,7 @@ pub(crate) use self::{
 pub(crate) use crate::observe::call_observation::{CallEnd, CallObservation, CallSubject};
 
 /// Time to write queued lines and spans at shutdown.
-const FAREWELL: Duration = Duration::from_secs(3);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Configuration of the audit log and of spans.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,7 +105,7 @@ impl Observers {
                 spans.flush().await;
             }
         };
-        let _ = tokio::time::timeout(FAREWELL, closing).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, closing).await;
     }
 
     /// Returns the number of dropped lines of the audit log.

@@ -76,12 +76,12 @@ impl Span {
 /// Queues spans for the task that sends them. Never blocks.
 #[derive(Debug)]
 pub(crate) struct Spans {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<ExporterCommand>,
     dropped: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-enum Order {
+enum ExporterCommand {
     Span(Box<Span>),
     Flush(oneshot::Sender<()>),
 }
@@ -98,7 +98,9 @@ impl Spans {
 
     /// Queues a span if its trace is sampled. Drops it if the queue is full.
     pub(super) fn add(&self, span: Span) {
-        if span.trace.sampled && self.orders.try_send(Order::Span(Box::new(span))).is_err() {
+        if span.trace.sampled
+            && self.orders.try_send(ExporterCommand::Span(Box::new(span))).is_err()
+        {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -110,20 +112,24 @@ impl Spans {
     /// Waits until all queued spans are sent or have failed.
     pub(super) async fn flush(&self) {
         let (tell, sent) = oneshot::channel();
-        if self.orders.send(Order::Flush(tell)).await.is_ok() {
+        if self.orders.send(ExporterCommand::Flush(tell)).await.is_ok() {
             let _ = sent.await;
         }
     }
 }
 
-async fn send(mut orders: mpsc::Receiver<Order>, mut exporter: Exporter, dropped: Arc<AtomicU64>) {
+async fn send(
+    mut orders: mpsc::Receiver<ExporterCommand>,
+    mut exporter: Exporter,
+    dropped: Arc<AtomicU64>,
+) {
     while let Some(first) = orders.recv().await {
         let (mut batch, mut flushed, mut next) = (Vec::new(), None, Some(first));
         let until = Instant::now() + BATCH_DELAY;
         while let Some(order) = next.take() {
             match order {
-                Order::Span(span) => batch.push(*span),
-                Order::Flush(tell) => flushed = Some(tell),
+                ExporterCommand::Span(span) => batch.push(*span),
+                ExporterCommand::Flush(tell) => flushed = Some(tell),
             }
             if batch.len() < BATCH && flushed.is_none() {
                 next = tokio::time::timeout_at(until, orders.recv()).await.ok().flatten();

@@ -187,7 +187,7 @@ pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
 /// Reason of a loss whose session another replica held before.
 pub(crate) const HOLDER_DIED: &str = "holder died: the gateway that held it is gone";
 
-/// Returns the reason as one word, for programs.
+/// Returns the machine-readable reason of a loss: `expired` if none is recorded.
 pub(crate) fn word(reason: Option<LossReason>) -> &'static str {
     reason.map_or("expired", LossReason::as_str)
 }

@@ -91,7 +91,7 @@ fn find_defect(message: &Message<'_>) -> Option<Defect> {
         return Some(Defect::LargeMeta);
     }
     let method = message.method()?;
-    if !is_plain(method) {
+    if !is_printable_and_trimmed(method) {
         return Some(Defect::Method);
     }
     if matches!(message.kind(), MessageKind::Notification { .. })
@@ -107,7 +107,7 @@ fn find_defect(message: &Message<'_>) -> Option<Defect> {
     }
     // A name that is not a string names no tool: the server or the tool filter refuses it.
     let name = message.name().filter(|name| name.as_str().starts_with('"'))?;
-    (!name.text().is_some_and(|name| is_plain(&name))).then_some(Defect::Name)
+    (!name.text().is_some_and(|name| is_printable_and_trimmed(&name))).then_some(Defect::Name)
 }
 
 /// Returns whether `_meta` is over its limits. Counts no further than the limit.
@@ -119,7 +119,7 @@ fn is_large(meta: Raw<'_>) -> bool {
 }
 
 /// Returns whether a string stays the same for parsers that cut at control characters or trim white space.
-pub(crate) fn is_plain(text: &str) -> bool {
+pub(crate) fn is_printable_and_trimmed(text: &str) -> bool {
     // JavaScript trims the byte order mark.
     let is_blank = |c: char| c.is_whitespace() || c == '\u{feff}';
     text.bytes().all(|byte| byte.is_ascii_graphic())

@@ -55,7 +55,7 @@ impl AppState {
             }
             match self.session(&connection.owner, connection.default_session()).await {
                 Err(SessionOpenError::HeldElsewhere { holder }) if !holder.address.is_empty() => {
-                    if !self.reload_default_session(connection).await.unwrap_or_default() {
+                    if !self.refresh_default_session(connection).await.unwrap_or_default() {
                         self.cache_holder(name, &holder);
                         return Some(Box::new(HeldBy { holder, name: Some(name) }));
                     }
@@ -78,11 +78,11 @@ impl AppState {
         let principal = Principal::forwarded(connection.owner.clone(), claims.clone(), false);
         let limit = self.sessions.settings().lease.saturating_add(ANNOUNCE_GRACE);
         cluster.announce_connection(connection.name(), &principal, limit).await;
-        self.reload_default_session(connection).await.map(drop)
+        self.refresh_default_session(connection).await.map(drop)
     }
 
     /// Reads the default session of a connection from the store. Returns whether it is another one than before.
-    pub(crate) async fn reload_default_session(
+    pub(crate) async fn refresh_default_session(
         &self,
         connection: &Connection,
     ) -> Result<bool, SessionOpenError> {

@@ -45,10 +45,10 @@ pub(crate) type Matches = Arc<Vec<usize>>;
 
 /// Last index, and the last search in it.
 #[derive(Debug, Default)]
-pub(crate) struct SessionIndex(Mutex<Option<Built>>);
+pub(crate) struct SessionIndex(Mutex<Option<CachedIndex>>);
 
 #[derive(Debug)]
-struct Built {
+struct CachedIndex {
     rows: SessionRows,
     /// Whether memory was measured.
     measured: bool,
@@ -94,7 +94,8 @@ impl SessionIndex {
         (measured, begun): (bool, Instant),
     ) -> SessionRows {
         let (rows, at, took) = (Arc::new(rows), Instant::now(), begun.elapsed());
-        let built = Built { rows: rows.clone(), measured, at, took, renewing: false, found: None };
+        let built =
+            CachedIndex { rows: rows.clone(), measured, at, took, renewing: false, found: None };
         *self.lock() = Some(built);
         rows
     }
@@ -106,7 +107,7 @@ impl SessionIndex {
         parameters: String,
         search: impl FnOnce() -> Vec<usize>,
     ) -> Matches {
-        let current = |built: &&mut Built| Arc::ptr_eq(&built.rows, rows);
+        let current = |built: &&mut CachedIndex| Arc::ptr_eq(&built.rows, rows);
         if let Some((known, found)) =
             self.lock().as_mut().filter(current).and_then(|it| it.found.as_ref())
             && *known == parameters
@@ -133,7 +134,7 @@ impl SessionIndex {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Built>> {
+    fn lock(&self) -> MutexGuard<'_, Option<CachedIndex>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

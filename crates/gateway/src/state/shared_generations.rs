@@ -62,7 +62,7 @@ impl SharedGenerations {
     }
 
     /// Records that this user knows of the loss up to this generation.
-    pub(crate) fn tell(&self, user: &SharedUser, server: &str, generation: EntryGeneration) {
+    pub(crate) fn acknowledge(&self, user: &SharedUser, server: &str, generation: EntryGeneration) {
         let mut all = self.lock();
         let seen = all.entry(server.to_owned()).or_default().entry(user.clone()).or_default();
         *seen = generation.max(*seen);

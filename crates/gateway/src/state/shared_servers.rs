@@ -225,7 +225,7 @@ impl AppState {
                 generation
             }
         };
-        self.generations.tell(&used.user, server, (0, seen));
+        self.generations.acknowledge(&used.user, server, (0, seen));
         Ok(())
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct CurrentSnapshot {
 }
 
 impl CurrentSnapshot {
-    /// Makes this the current state: later requests use it.
+    /// Swaps in a reloaded state: later requests use it.
     pub(crate) fn set(&self, app: Arc<AppState>) {
         let number = app.number;
         *self.app.write().unwrap_or_else(PoisonError::into_inner) = Some(app);

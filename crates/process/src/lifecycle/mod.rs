@@ -1,4 +1,5 @@
-//! Lifecycle of one child, from its start until no process of its tree is left.
+//! Lifecycle of one child, from its start until no process of its tree is left: shutdown closes its stdin, then sends
+//! SIGTERM, then kills.
 
 mod registry;
 

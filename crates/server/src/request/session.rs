@@ -90,7 +90,7 @@ impl RequestSession {
         self.info.connection_id.as_ref()
     }
 
-    /// Returns the hash of that connection.
+    /// Returns the hash of the handle that names the connection of the request.
     pub(crate) fn connection_hash(&self) -> Option<HandleHash> {
         match self.connection() {
             Some(SessionRef::Connection(name)) => Some(*name),

@@ -140,7 +140,7 @@ impl Link {
     /// can answer.
     ///
     /// For a modern server, `interest` is the `notifications` object of `subscriptions/listen`. A legacy
-    /// server ignores it: it sends what it wants.
+    /// server has no such filter and ignores `interest`.
     ///
     /// # Errors
     /// If the link has ended, or `interest` is not JSON.

@@ -186,9 +186,9 @@ impl Core {
         }
     }
 
-    /// Delivers a notification to the call it came with; without one, to the only call in flight or to the
-    /// listeners. On a shared link the listeners do not get it, because it may be about another client's
-    /// call.
+    /// Delivers a notification to the call on whose stream it arrived, else to the only call that it can belong
+    /// to, else to the listeners. A shared link skips its listeners, because the notification may concern the
+    /// call of another client.
     fn deliver(
         self: &Arc<Self>,
         message: &Message<'_>,

@@ -21,7 +21,7 @@ const STATES: [&str; 4] = ["busy", "connected", "idle", "away"];
 /// Prints the process, its sessions and its servers.
 ///
 /// # Errors
-/// [`RemoteError`] is a sentence for the user, also if the process is not ready.
+/// If the request fails, or the process is not ready; the error is a sentence for the user.
 pub(crate) async fn run(way: &GatewayAddress, json: bool) -> Result<(), RemoteError> {
     let process = ask(way, Method::GET, "/admin/status").await?.json()?;
     let servers = ask(way, Method::GET, "/admin/servers").await?.json()?["servers"].take();

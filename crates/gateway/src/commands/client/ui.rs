@@ -37,7 +37,7 @@ use crate::{
     reply::Reply,
 };
 
-/// Time for the first answer of the gateway.
+/// Longest time to wait for the first answer of the gateway.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// Longest time for the head of a request.

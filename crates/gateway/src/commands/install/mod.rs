@@ -90,7 +90,7 @@ fn client_is_missing(environment: &Environment) -> String {
 
 /// Plans to put Stayput in front. The backup is the file without Stayput: as it is, or as it would be after an undo.
 fn plan_install(file: &ClientFile, program: &str) -> Result<Plan, Box<dyn Error>> {
-    let edit = wrap_servers(&file.text, &file.path, program, server_name::is_plain)?;
+    let edit = wrap_servers(&file.text, &file.path, program, server_name::is_valid_server_name)?;
     let known = file.read_backup();
     let backup = match known.filter(|_| edit.names(ServerChange::Unchanged).next().is_some()) {
         Some(known) => remove(file, &own(&known, file, program))?.text,
@@ -105,7 +105,7 @@ fn plan_undo(file: &ClientFile, program: &str) -> Result<Plan, Box<dyn Error>> {
     let keep = backup.as_deref().map(|backup| own(backup, file, program)).unwrap_or_default();
     let mut edit = remove(file, &keep)?;
     if let Some(backup) = backup
-        && wrap_servers(&backup, &file.path, program, server_name::is_plain)
+        && wrap_servers(&backup, &file.path, program, server_name::is_valid_server_name)
             .is_ok_and(|wrapped| wrapped.text == file.text)
     {
         edit.text = backup;
@@ -121,7 +121,7 @@ fn remove(file: &ClientFile, keep: &[String]) -> Result<FileEdit, ConfigError> {
 
 /// Returns the servers that had Stayput in front before the install: the user wrote that, so that it stays.
 fn own(backup: &str, file: &ClientFile, program: &str) -> Vec<String> {
-    let edit = wrap_servers(backup, &file.path, program, server_name::is_plain).ok();
+    let edit = wrap_servers(backup, &file.path, program, server_name::is_valid_server_name).ok();
     let names = edit.iter().flat_map(|edit| edit.names(ServerChange::Unchanged));
     names.map(str::to_owned).collect()
 }

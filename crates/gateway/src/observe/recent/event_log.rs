@@ -76,12 +76,12 @@ fn start(name: &str) -> Box<str> {
 /// Log of the last events.
 #[derive(Debug)]
 pub(crate) struct EventLog {
-    kept: Mutex<Kept>,
+    kept: Mutex<EventBuffer>,
     feed: broadcast::Sender<Arc<LoggedEvent>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct EventBuffer {
     events: VecDeque<Arc<LoggedEvent>>,
     last: u64,
 }
@@ -130,7 +130,7 @@ impl EventLog {
         kept.events.iter().rev().filter(of_session).cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, EventBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

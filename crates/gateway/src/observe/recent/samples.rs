@@ -43,14 +43,14 @@ pub(crate) struct Sample {
 /// Ring of samples, and the pages for which they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
-    kept: Mutex<Kept>,
+    kept: Mutex<SampleBuffer>,
     /// Number of sampling tasks that run.
     tasks: AtomicUsize,
     feed: watch::Sender<Option<Sample>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct SampleBuffer {
     samples: VecDeque<Sample>,
     pages: usize,
     task: Option<AbortHandle>,
@@ -105,7 +105,7 @@ impl Samples {
         (self.lock().pages, self.tasks.load(Ordering::Relaxed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, SampleBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

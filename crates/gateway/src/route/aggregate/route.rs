@@ -11,7 +11,7 @@ use crate::{
     },
     identify::RequestContext,
     observe::call_record::{CallRecord, CallStart},
-    route::admission::is_plain,
+    route::admission::is_printable_and_trimmed,
     state::{
         AppState,
         roster::{self, AvailableServer, Roster},
@@ -77,7 +77,7 @@ impl<'a> Route<'a> {
         let found = split.and_then(|(name, inner)| Some((app.servers.get(name)?, inner)));
         let (server, inner) = found.ok_or_else(|| self.unknown(list, &outer))?;
         // Admission has checked the name with its prefix. Without it, white space at its start counts.
-        if !is_plain(inner) {
+        if !is_printable_and_trimmed(inner) {
             self.record_denied("invalid_message", server, message);
             return Err(self.unknown(list, &outer));
         }
