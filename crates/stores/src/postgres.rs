@@ -58,7 +58,7 @@ const STORE: &str = "postgres";
 /// `SELECT`, `INSERT`, `UPDATE` and `DELETE` on these tables and `EXECUTE` on these functions
 /// suffice.
 ///
-/// A process has up to 16 connections. They set `statement_timeout`,
+/// A process has up to 17 connections, one of them for its lease. They set `statement_timeout`,
 /// `idle_in_transaction_session_timeout`, `default_transaction_isolation` and `plan_cache_mode` of
 /// their session, and keep their statements prepared. PgBouncer works in session mode. In
 /// transaction mode it must be 1.21 or newer with `max_prepared_statements` above zero; because its
@@ -76,6 +76,8 @@ const STORE: &str = "postgres";
 /// The clock of the database server judges leases.
 pub struct PostgresStore {
     pool: Pool,
+    /// Connection for calls on leases.
+    leases: Pool,
 }
 
 impl PostgresStore {
@@ -86,9 +88,10 @@ impl PostgresStore {
     /// [`StoreOpenError::File`] if the authority's certificate cannot be read,
     /// [`StoreOpenError::NewerSchema`] and [`StoreOpenError::OlderSchema`].
     pub async fn open(address: &PostgresAddress) -> Result<Self, StoreOpenError> {
-        let pool = pool::pool(address)?;
+        let pool = pool::pool(address, pool::MAX_CONNECTIONS)?;
+        let leases = pool::pool(address, pool::MAX_LEASE_CONNECTIONS)?;
         migrate::migrate(&pool).await?;
-        Ok(Self { pool })
+        Ok(Self { pool, leases })
     }
 
     async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, StoreError> {
@@ -403,21 +406,22 @@ impl Store for PostgresStore {
 
     async fn acquire_lease(&self, holder: &Holder, ttl: Duration) -> Result<Lease, StoreError> {
         let values: Values<'_> = &[&holder.id.to_string(), &holder.address, &millis(ttl)];
-        let row = self.answer(sql::ACQUIRE_LEASE, values).await?;
-        Ok(Lease { holder: holder.id, epoch: Epoch(number(&row, "epoch")?) })
+        let rows = pool::rows(&self.leases, sql::ACQUIRE_LEASE, values).await?;
+        let row = rows.first().ok_or_else(|| corrupt(STORE, "no answer", "a row was expected"))?;
+        Ok(Lease { holder: holder.id, epoch: Epoch(number(row, "epoch")?) })
     }
 
     async fn renew_lease(&self, lease: Lease, ttl: Duration) -> Result<(), StoreError> {
         let values: Values<'_> = &[&lease.to_string(), &millis(ttl)];
-        match self.row(sql::RENEW_LEASE, values).await? {
-            Some(_) => Ok(()),
-            None => Err(StoreError::LeaseLost),
+        match pool::rows(&self.leases, sql::RENEW_LEASE, values).await?.is_empty() {
+            false => Ok(()),
+            true => Err(StoreError::LeaseLost),
         }
     }
 
     async fn release_lease(&self, lease: Lease) -> Result<(), StoreError> {
         let values: Values<'_> = &[&lease.to_string()];
-        self.rows(sql::RELEASE_LEASE, values).await.map(drop)
+        pool::rows(&self.leases, sql::RELEASE_LEASE, values).await.map(drop)
     }
 
     async fn lease_holder(&self, lease: Lease) -> Result<Option<Holder>, StoreError> {

@@ -29,7 +29,12 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for one address of a host, so that there is time left for another one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-const MAX_CONNECTIONS: usize = 16;
+/// Largest number of connections for all calls but those on leases.
+pub(super) const MAX_CONNECTIONS: usize = 16;
+
+/// Largest number of connections for calls on leases. A renewal has to come in time, so it does not wait until a
+/// connection is free that other calls use.
+pub(super) const MAX_LEASE_CONNECTIONS: usize = 1;
 
 /// Settings of every connection. The server's timeout is shorter than the caller's, so that a call
 /// that waits for a lock ends on both sides and its connection stays usable. The functions of the
@@ -40,8 +45,8 @@ const SETTINGS: &str = "set statement_timeout = '4s'; \
      set default_transaction_isolation = 'read committed'; \
      set plan_cache_mode = force_generic_plan";
 
-/// Builds the pool, without a connection yet.
-pub(super) fn pool(address: &PostgresAddress) -> Result<Pool, StoreOpenError> {
+/// Builds a pool of at most `size` connections, without a connection yet.
+pub(super) fn pool(address: &PostgresAddress, size: usize) -> Result<Pool, StoreOpenError> {
     let unusable = |error: tokio_postgres::Error| StoreOpenError::unreachable(STORE, &error);
     let mut config: Config = address.url.parse().map_err(unusable)?;
     set_defaults(&mut config);
@@ -60,7 +65,7 @@ pub(super) fn pool(address: &PostgresAddress) -> Result<Pool, StoreOpenError> {
         })
     });
     Pool::builder(manager)
-        .max_size(MAX_CONNECTIONS)
+        .max_size(size)
         // The most recently used connections have their statements prepared and their caches warm.
         .queue_mode(QueueMode::Lifo)
         .post_create(settings)

@@ -2,8 +2,11 @@
 
 use stayput_core::{EndReason, ExpectedRevision, Generation, Holder, Record, StoreError};
 use stayput_testkit::postgres::PostgresUrl;
+use tokio_postgres::Client;
 
-use crate::kit::{MINUTE, NOW, client, open, record, record_with_key, run_concurrently, spawn};
+use crate::kit::{
+    MINUTE, NOW, answer, client, open, record, record_with_key, run_concurrently, spawn,
+};
 
 /// Invariant 3, while a key passes to its next session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,14 +81,47 @@ async fn claim_waits_for_a_renewal_in_progress() {
     renewal.execute(renew, &[&lease]).await.unwrap();
     let (asked, id) = (store.clone(), record.id);
     let claim = spawn(async move { asked.claim(id, other).await });
-    let waits = "select count(*) from pg_stat_activity \
-                 where datname = current_database() and wait_event_type = 'Lock'";
-    while watching.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+    while waiting_for_a_lock(&watching).await == 0 {
         assert!(!claim.is_finished(), "{:?}", claim.await);
     }
     renewal.commit().await.unwrap();
     match claim.await.unwrap() {
         Err(StoreError::HeldBy { holder: found }) => assert_eq!(found, holder),
         other => panic!("{other:?}"),
+    }
+}
+
+/// Counts the calls that wait for a lock in the database of this client.
+async fn waiting_for_a_lock(client: &Client) -> i64 {
+    let waits = "select count(*) from pg_stat_activity \
+                 where datname = current_database() and wait_event_type = 'Lock'";
+    client.query_one(waits, &[]).await.unwrap().get(0)
+}
+
+/// A lease is renewed in time, however many other calls wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewal_does_not_wait_for_other_calls() {
+    const CONNECTIONS: i64 = 16;
+    let at = PostgresUrl::empty();
+    let store = open(&at.url).await.store;
+    let lease = store.acquire_lease(&Holder::unreachable(), MINUTE).await.unwrap();
+    let (mut locking, watching) = (client(&at.url).await, client(&at.url).await);
+    let locked = locking.transaction().await.unwrap();
+    locked.execute("lock table stayput_session in access exclusive mode", &[]).await.unwrap();
+    let (id, calls) = (record().id, 2 * CONNECTIONS);
+    let loads: Vec<_> = (0..calls)
+        .map(|_| {
+            let store = store.clone();
+            spawn(async move { store.load(id).await })
+        })
+        .collect();
+    while waiting_for_a_lock(&watching).await < CONNECTIONS {
+        assert!(!loads.iter().any(|load| load.is_finished()), "a call did not wait");
+    }
+    store.renew_lease(lease, MINUTE).await.unwrap();
+    assert!(!loads.iter().any(|load| load.is_finished()), "the renewal waited for another call");
+    locked.commit().await.unwrap();
+    for load in loads {
+        assert_eq!(answer(load).await.unwrap().unwrap(), None);
     }
 }
