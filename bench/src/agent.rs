@@ -48,7 +48,7 @@ fn compare_builds(other: &Path) {
     let own = std::env::current_exe().unwrap();
     let mut ratios = BTreeMap::<String, Vec<f64>>::new();
     for pair in 0..BUILD_RUNS {
-        // Who is first in one pair is last in the next.
+        // The build that runs first in one pair runs last in the next.
         let (own, other) = if pair % 2 == 0 {
             let own = costs(&own);
             (own, costs(other))
