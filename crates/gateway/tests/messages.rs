@@ -371,3 +371,38 @@ async fn tools_are_listed_as_they_are_called() {
     let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["notes__note_add", "notes__note_list", "notes__count", "notes__whoami"]);
 }
+
+/// Legacy server whose answer to a tool call is the first argument, with its id instead of `ID`.
+const SCRIPTED: &str = r#"while IFS= read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    case "$line" in
+    *'"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"scripted","version":"1"}}}\n' "$id" ;;
+    *'"tools/call"'*) printf '%s\n' "$1" | sed "s/ID/$id/" ;;
+    *'"id":'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"tools":[]}}\n' "$id" ;;
+    esac
+done"#;
+
+fn scripted(answer: &str) -> Value {
+    let options = json!({ "era": "legacy", "timeout": "20s" });
+    json!({ "command": "sh", "args": ["-c", SCRIPTED, "server", answer], "stayput": options })
+}
+
+/// An answer that is no message fails its call when it comes. The client does not wait until the timeout.
+#[tokio::test]
+async fn invalid_answer_of_a_server_fails_its_call() {
+    for (answer, part) in [
+        (r#"{"jsonrpc":"2.0","id":ID,"result":{},"error":null}"#, "not several"),
+        (r#"{"jsonrpc":"2.0","id":ID}"#, "one of 'method', 'result' and 'error'"),
+        (r#"{"id":ID,"result":{}}"#, "'jsonrpc'"),
+        (r#"{"jsonrpc":"2.0","id":ID,"error":"failed"}"#, "'error' must be an object"),
+    ] {
+        let gateway = Gateway::start(json!({ "scripted": scripted(answer) })).await;
+        let client = gateway.client("scripted").await;
+        let told = client.call(&gateway, "any", json!({})).await.to_string();
+        assert!(
+            told.contains("the server sent an invalid answer") && told.contains(part),
+            "{told}"
+        );
+        assert!(told.contains("it may have carried out the request"), "{told}");
+    }
+}

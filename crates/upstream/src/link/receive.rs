@@ -1,7 +1,7 @@
 //! Dispatch of messages from a server to calls and listeners.
 
 use bytes::Bytes;
-use stayput_wire::{Batch, Code, IdBuf, Message, MessageKind, meta};
+use stayput_wire::{Batch, Code, IdBuf, Message, MessageError, MessageKind, meta};
 use std::{
     borrow::Cow,
     sync::{Arc, atomic::Ordering},
@@ -69,7 +69,10 @@ impl Core {
         via: MessageSource,
         received: &mut ReceiveOutcome,
     ) {
-        let Ok(message) = Message::parse(&bytes) else { return self.count_invalid() };
+        let message = match Message::parse(&bytes) {
+            Ok(message) => message,
+            Err(error) => return self.receive_invalid(&error, via, received),
+        };
         match message.kind() {
             MessageKind::Response { .. } | MessageKind::Error { .. } => {
                 received.foreign |= is_foreign(&message, via);
@@ -100,6 +103,27 @@ impl Core {
             }
             MessageKind::Request { method, .. } => self.receive_request(method, &message, via),
         }
+    }
+
+    /// Ends the call that an invalid message names: its client would wait for another answer until the timeout.
+    fn receive_invalid(
+        self: &Arc<Self>,
+        error: &MessageError,
+        via: MessageSource,
+        received: &mut ReceiveOutcome,
+    ) {
+        self.count_invalid();
+        let number = error.id().and_then(|id| id.as_str().parse().ok());
+        let number: Option<u64> = number.filter(|number| {
+            matches!(via, MessageSource::Link) || via == MessageSource::Call(*number)
+        });
+        let Some(pending_call) = number.and_then(|number| self.take(number)) else { return };
+        let what = format_args!(
+            "the server sent an invalid answer, and it may have carried out the request: {}",
+            error.problem()
+        );
+        pending_call.inbox.end(Err(CallError::failed(what, Delivery::Unknown)));
+        received.answers += 1;
     }
 
     /// Returns the message without secrets, if it is an error that contains one. Results are not searched.
