@@ -1,6 +1,6 @@
 //! Messages that must not reach a server, because the server could read them differently from the gateway: calls
-//! without an id, and methods and names that implementations compare differently. Each is refused and audited on every
-//! transport.
+//! without an id, notifications with one, and methods and names that implementations compare differently. Each is
+//! refused and audited on every transport.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -43,7 +43,10 @@ const WITHOUT_ID: [(&str, &str); 9] = [
 ];
 
 /// Requests, each with the code of its error answer.
-const WITH_ID: [(&str, &str, i64); 21] = [
+const WITH_ID: [(&str, &str, i64); 24] = [
+    ("notifications/message", r#"{"data":"SMUGGLED"}"#, -32600),
+    (r"notifications\/progress", r#"{"progressToken":"SMUGGLED"}"#, -32600),
+    ("notifications/cancelled", r#"{"requestId":"SMUGGLED"}"#, -32600),
     ("tools/call ", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
     (" tools/call", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),
     (r"tools/call\u0000", r#"{"name":"@env","arguments":{"name":"SMUGGLED"}}"#, -32600),

@@ -4,7 +4,7 @@
 //! request, and its method and name must be strings that every parser compares in the same way.
 
 use http::{Response, StatusCode};
-use stayput_wire::{Code, Era, Message, MessageKind, Raw, header as mcp};
+use stayput_wire::{Code, Era, Message, Raw, header as mcp};
 
 use crate::{
     identify::RequestContext,
@@ -22,6 +22,8 @@ const MAX_META_BYTES: usize = 256 << 10;
 enum Defect {
     /// No id, though the method is not a notification.
     NoId,
+    /// Id, though the method is a notification.
+    UnexpectedId,
     /// Control characters in the method, or white space around it.
     Method,
     /// Control characters in the name of the tool or prompt, or white space around it.
@@ -35,7 +37,7 @@ enum Defect {
 impl Defect {
     fn code(self) -> Code {
         match self {
-            Self::NoId | Self::Method => Code::INVALID_REQUEST,
+            Self::NoId | Self::UnexpectedId | Self::Method => Code::INVALID_REQUEST,
             Self::Name | Self::AmbiguousName | Self::LargeMeta => Code::INVALID_PARAMS,
         }
     }
@@ -44,6 +46,9 @@ impl Defect {
         match self {
             Self::NoId => {
                 "a message without an id has a method that begins with `notifications/`; requests need an id"
+            }
+            Self::UnexpectedId => {
+                "a method that begins with `notifications/` is a notification; send it without an id"
             }
             Self::Method => "the method has control characters, or white space around it",
             Self::Name => "`name` is no text, or has control characters or white space around it",
@@ -94,10 +99,9 @@ fn find_defect(message: &Message<'_>) -> Option<Defect> {
     if !is_printable_and_trimmed(method) {
         return Some(Defect::Method);
     }
-    if matches!(message.kind(), MessageKind::Notification { .. })
-        && !method.starts_with(NOTIFICATIONS)
-    {
-        return Some(Defect::NoId);
+    let has_id = message.id().is_some();
+    if has_id == method.starts_with(NOTIFICATIONS) {
+        return Some(if has_id { Defect::UnexpectedId } else { Defect::NoId });
     }
     if mcp::name_member(method) != Some("name") {
         return None;
@@ -164,6 +168,10 @@ mod tests {
             "",
         ] {
             assert_eq!(defect(&format!(r#""method":"{method}""#)), Some(Defect::NoId), "{method}");
+        }
+        for method in ["notifications/initialized", "notifications\\/x"] {
+            let rest = format!(r#""id":1,"method":"{method}""#);
+            assert_eq!(defect(&rest), Some(Defect::UnexpectedId), "{rest}");
         }
         let ends = ["\\u0000", "\\n", "\\u007f", "\\u0085", " ", "\\u00a0", "\\u2003", "\\ufeff"];
         let dirty = ends.iter().flat_map(|end| [format!("x{end}"), format!("{end}x")]);
