@@ -79,6 +79,11 @@ impl Jwk {
         if text("use").is_some_and(|usage| usage != "sig") {
             return None;
         }
+        // RFC 7517 §4.3: the operations for which the issuer gave the key out.
+        let operations = key.get("key_ops").and_then(Value::as_array);
+        if operations.is_some_and(|all| !all.iter().any(|one| one == "verify")) {
+            return None;
+        }
         let point = |size: usize| {
             let (x, y) = (bytes("x")?, bytes("y")?);
             (x.len() == size && y.len() == size).then(|| [&[4][..], &x, &y].concat())

@@ -178,9 +178,13 @@ impl<'a> TokenParts<'a> {
             serde_json::from_slice::<Map<String, Value>>(&bytes).ok()
         };
         let head = object(head)?;
-        let text = |name: &str| head.get(name).and_then(Value::as_str);
+        // A value that is no string is not read as a missing one: without `kid`, all keys are tried.
+        let text = |name: &str| match head.get(name) {
+            Some(value) => value.as_str().map(Some),
+            None => Some(None),
+        };
         // Refuses unknown critical headers (RFC 7515 §4.1.11) and tokens that are not for an API.
-        let kind = text("typ").unwrap_or("JWT").to_ascii_lowercase();
+        let kind = text("typ")?.unwrap_or("JWT").to_ascii_lowercase();
         let kind = kind.strip_prefix("application/").unwrap_or(&kind);
         if head.contains_key("crit") || !["jwt", "at+jwt"].contains(&kind) {
             return None;
@@ -188,8 +192,8 @@ impl<'a> TokenParts<'a> {
         Some(Self {
             signed: signed.as_bytes(),
             signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
-            algorithm: Algorithm::from_name(text("alg")?)?,
-            kid: text("kid").map(str::to_owned),
+            algorithm: Algorithm::from_name(text("alg")??)?,
+            kid: text("kid")?.map(str::to_owned),
             claims: object(claims)?,
         })
     }

@@ -107,6 +107,8 @@ async fn tokens_of_an_issuer_are_checked() {
         ("symmetric", signer.signed(&json!({ "alg": "HS256", "kid": "one" }), &good)),
         ("another algorithm", signer.signed(&json!({ "alg": "RS256", "kid": "one" }), &good)),
         ("unknown kid", signer.signed(&json!({ "alg": "ES256", "kid": "two" }), &good)),
+        ("kid that is no text", signer.signed(&but(head.clone(), "kid", json!(["one"])), &good)),
+        ("kind that is no text", signer.signed(&but(head.clone(), "typ", json!(1)), &good)),
         ("critical", signer.signed(&but(head.clone(), "crit", json!(["b64"])), &good)),
         ("another kind", signer.signed(&but(head.clone(), "typ", json!("dpop+jwt")), &good)),
         ("issuer", signer.signed(&head, &but(good.clone(), "iss", json!("https://evil.example")))),
@@ -133,6 +135,24 @@ async fn tokens_of_an_issuer_are_checked() {
     assert_eq!(Somebody::bearer(&signer.signed(&head, &late)).greet(&url).await.status, 200);
     drop(gateway);
     gone(&mark).await;
+}
+
+/// RFC 7517 §4.3: a key of the issuer that is for other operations signs no tokens.
+#[tokio::test]
+async fn key_for_other_operations_signs_no_token() {
+    let (mark, signer) = (mark("key-operations"), Signer::new("one"));
+    for (operations, status) in [(json!(["encrypt", "wrapKey"]), 401), (json!(["verify"]), 200)] {
+        let issuer = Issuer::start(&[]).await;
+        issuer.keys.lock().unwrap().push(but(
+            but(signer.public(), "use", Value::Null),
+            "key_ops",
+            operations,
+        ));
+        let gateway = gateway(&mark, &issuer, json!({})).await;
+        let token = signer.signed(&signer.head(), &claims(&issuer, "ann"));
+        let answer = Somebody::bearer(&token).greet(&gateway.at("test")).await;
+        assert_eq!(answer.status, status);
+    }
 }
 
 /// A refused client can find the issuer in the protected resource metadata.
