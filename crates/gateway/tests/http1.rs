@@ -96,6 +96,7 @@ async fn ambiguous_request_smuggles_nothing() {
         "transfer-encoding:\r\n chunked\r\n",
         "x: y\ntransfer-encoding: chunked\r\n",
         "host: elsewhere\r\n",
+        "mcp-session-id: a\r\nmcp-session-id: b\r\n",
     ] {
         let request =
             format!("POST /mcp/test HTTP/1.1\r\nhost: localhost\r\n{head}\r\n0\r\n\r\n{next}");

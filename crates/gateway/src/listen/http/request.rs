@@ -13,6 +13,7 @@ use super::{
     state::ConnState,
 };
 use crate::{
+    identify::header_names,
     listen::{
         forward,
         refusal::{body_refusal, refuse},
@@ -78,6 +79,9 @@ fn check(head: &Parts) -> Result<(), (StatusCode, &'static str)> {
     }
     if head.headers.get_all(header::HOST).iter().nth(1).is_some() {
         return Err((StatusCode::BAD_REQUEST, "there is more than one Host"));
+    }
+    if head.headers.get_all(&header_names::MCP_SESSION_ID).iter().nth(1).is_some() {
+        return Err((StatusCode::BAD_REQUEST, "there is more than one Mcp-Session-Id"));
     }
     let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_chunked = codings.next().is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(b"chunked"));
