@@ -406,3 +406,20 @@ async fn invalid_answer_of_a_server_fails_its_call() {
         assert!(told.contains("it may have carried out the request"), "{told}");
     }
 }
+
+/// Text of a server cannot clear the terminal of the operator, or turn the text around.
+#[tokio::test]
+async fn text_of_a_server_is_printed_without_control_characters() {
+    let answer =
+        r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"no\u001b[2J\u202eon"}}"#;
+    let gateway = Gateway::start(json!({ "scripted": scripted(answer) })).await;
+    let said = errors(&run(&gateway.folder, &["call", "scripted", "any"]));
+    assert!(said.contains("no\u{fffd}[2J\u{fffd}on"), "{said}");
+    let folder = TempDir::new().unwrap();
+    let dies = json!({ "command": "sh", "args": ["-c", r"printf 'no\342\200\256on' >&2; exit 3"] });
+    let config = json!({ "mcpServers": { "dies": dies } });
+    std::fs::write(folder.path().join("mcp.json"), config.to_string()).unwrap();
+    let output = run(&folder, &["check"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("no\u{fffd}on"), "{said}");
+}

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use stayput_core::is_unprintable;
+pub(crate) use crate::observe::log::plain;
 
 /// Formats rows under headings. Each column is as wide as its longest cell.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
@@ -48,12 +48,6 @@ pub(crate) fn colours() -> bool {
 /// Formats a text in bold.
 pub(crate) fn strong(text: &str, coloured: bool) -> String {
     if coloured { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
-}
-
-/// Replaces control characters of foreign text, which could move the cursor of the terminal or turn the text around.
-pub(crate) fn plain(text: &str) -> String {
-    let shown = |it: char| if is_unprintable(it) && it != '\n' { '\u{fffd}' } else { it };
-    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]

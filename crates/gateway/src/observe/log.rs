@@ -103,7 +103,14 @@ fn filter(level: Option<LevelFilter>, directives: Option<&str>) -> (EnvFilter, O
 /// Prints the error that ends the program.
 pub(crate) fn print_error(error: &dyn fmt::Display) {
     // An error is ignored: a closed stderr has no reader.
-    let _ = writeln!(io::stderr().lock(), "stayput: {error}");
+    let _ = writeln!(io::stderr().lock(), "stayput: {}", plain(&error.to_string()));
+}
+
+/// Replaces control characters of foreign text, which could move the cursor of the terminal or turn the text around.
+pub(crate) fn plain(text: &str) -> String {
+    let shown =
+        |it: char| if is_unprintable(it) && !matches!(it, '\n' | '\t') { '\u{fffd}' } else { it };
+    text.chars().map(shown).collect()
 }
 
 /// Time of a line of text: UTC, to the millisecond.

@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::finding::{CheckReport, Finding, ServerReport};
-use crate::commands::terminal::table;
+use crate::commands::terminal::{plain, table};
 
 const HEADINGS: [&str; 7] = ["SERVER", "TRANSPORT", "ERA", "TOOLS", "ISOLATION", "MS", "VERDICT"];
 
@@ -75,7 +75,7 @@ pub(super) fn text(checked: &CheckReport) -> String {
     for left in checked.not_tested() {
         let _ = writeln!(text, "\nnot tested: {left}");
     }
-    text
+    plain(&text)
 }
 
 fn row(it: &ServerReport) -> Vec<String> {
