@@ -17,6 +17,9 @@ use crate::{
     support::{Client, Gateway, LONG, gone, mark, stdio},
 };
 
+/// Calls of each client after the replica has ended.
+const CALLS_AFTER_STOP: usize = 20;
+
 /// Calls `count`, as by a balancer that asks the next replica if one does not accept connections, or closes its listener at that
 /// moment. Everything else that is not an answer fails the test.
 async fn count(urls: &[String], turn: &AtomicUsize, client: &Client) -> Value {
@@ -96,14 +99,13 @@ async fn check_stop(database: &Database) {
         let (success, log) = stop.await.unwrap();
         assert!(success, "{log}");
         assert!(log.contains("6 sessions have moved, and 3 were given up"), "{log}");
-        // Some calls after its end.
-        tokio::time::sleep(Duration::from_millis(500)).await;
         stopped.store(true, Ordering::Relaxed);
         begin.elapsed()
     };
     let goes_on = async |client: &Client| {
-        let mut counted = 1;
-        while !stopped.load(Ordering::Relaxed) {
+        let (mut counted, mut after) = (1, 0);
+        while after < CALLS_AFTER_STOP {
+            after += usize::from(stopped.load(Ordering::Relaxed));
             counted += 1;
             let result = count(&urls, &turn, client).await;
             assert_eq!(result["content"][0]["text"], counted.to_string(), "{result}");
@@ -111,8 +113,9 @@ async fn check_stop(database: &Database) {
         counted
     };
     let loses_once = async |client: &Client| {
-        let (mut counted, mut losses, mut before) = (1, 0, 0);
-        while !stopped.load(Ordering::Relaxed) || losses == 0 {
+        let (mut counted, mut losses, mut before, mut after) = (1, 0, 0, 0);
+        while after < CALLS_AFTER_STOP || losses == 0 {
+            after += usize::from(stopped.load(Ordering::Relaxed));
             let result = count(&urls, &turn, client).await;
             if result["_meta"]["dev.stayput/state"]["state"] == "lost" {
                 (before, counted, losses) = (counted, 0, losses + 1);

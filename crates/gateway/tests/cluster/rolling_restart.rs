@@ -16,8 +16,9 @@ use stayput_testkit::{
     processes,
 };
 use tokio::{
+    sync::watch,
     task::JoinHandle,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -36,8 +37,8 @@ const CLIENTS: usize = 12;
 const READY_INTERVAL: Duration = Duration::from_millis(20);
 const CALL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Time of load between two restarts.
-const SETTLED: Duration = Duration::from_millis(500);
+/// Calls of each client between two restarts.
+const CALLS_BETWEEN: usize = 15;
 
 /// Round robin over the replicas that are ready, as a balancer with health checks has it.
 #[derive(Default)]
@@ -75,19 +76,42 @@ fn is_legacy(client: usize) -> bool {
     (client / SERVERS.len()).is_multiple_of(2)
 }
 
-/// Lets a client write until it is told to stop.
-fn spawn_client(
-    mut writer: Writer,
-    (server, replicas): (&'static str, Arc<ReadyReplicas>),
-    stop: Arc<AtomicBool>,
-) -> JoinHandle<Writer> {
-    tokio::runtime::Handle::current().spawn(async move {
-        while !stop.load(Ordering::Relaxed) {
-            writer.write(&format!("{}/mcp/{server}", replicas.next())).await;
-            sleep(CALL_INTERVAL).await;
-        }
-        writer
-    })
+/// Client that writes until it is told to stop.
+struct RunningClient {
+    task: JoinHandle<Writer>,
+    /// Number of calls that have ended.
+    calls: watch::Receiver<usize>,
+}
+
+impl RunningClient {
+    fn spawn(
+        mut writer: Writer,
+        (server, replicas): (&'static str, Arc<ReadyReplicas>),
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        let (count, calls) = watch::channel(0);
+        let task = tokio::runtime::Handle::current().spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                writer.write(&format!("{}/mcp/{server}", replicas.next())).await;
+                count.send_modify(|calls| *calls += 1);
+                sleep(CALL_INTERVAL).await;
+            }
+            writer
+        });
+        Self { task, calls }
+    }
+
+    /// Waits for some calls from now on.
+    async fn wait_for_calls(&self) {
+        let mut calls = self.calls.clone();
+        let enough = *calls.borrow() + CALLS_BETWEEN;
+        timeout(LONG, calls.wait_for(|calls| *calls >= enough)).await.unwrap().unwrap();
+    }
+}
+
+/// Waits until each client has made some calls to the replicas as they are now.
+async fn wait_for_calls(clients: &[RunningClient]) {
+    join_all(clients.iter().map(RunningClient::wait_for_calls)).await;
 }
 
 /// Starts a replica that has the same addresses after each restart.
@@ -116,7 +140,6 @@ async fn restart(gateway: &mut Gateway, ready: &ReadyReplicas) {
     assert!(gateway.wait().success());
     gateway.restart().await;
     ready.follow(gateway, true).await;
-    sleep(SETTLED).await;
 }
 
 /// §7: no request to an HTTP server fails, and each loss of a process is reported once.
@@ -137,14 +160,18 @@ async fn check_restart(database: &Database, name: &str) {
             true => Writer::open(&[url], name).await,
             false => Writer::modern(name),
         };
-        running.push(spawn_client(writer, (server, ready.clone()), stop.clone()));
+        running.push(RunningClient::spawn(writer, (server, ready.clone()), stop.clone()));
     }
-    sleep(SETTLED).await;
+    wait_for_calls(&running).await;
     for replica in &mut replicas {
         restart(replica, &ready).await;
+        wait_for_calls(&running).await;
     }
     stop.store(true, Ordering::Relaxed);
-    let writers = join_all(running).await.into_iter().map(Result::unwrap);
+    let writers = join_all(running.into_iter().map(|client| client.task))
+        .await
+        .into_iter()
+        .map(Result::unwrap);
     check_clients(&replicas, writers).await;
     drop(replicas);
     gone(&mark).await;
