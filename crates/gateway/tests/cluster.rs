@@ -23,6 +23,8 @@ mod folders;
 mod forwarding;
 #[path = "cluster/internal_listener.rs"]
 mod internal_listener;
+#[path = "cluster/listening.rs"]
+mod listening;
 #[path = "cluster/messages.rs"]
 mod messages;
 #[path = "modern/kit.rs"]

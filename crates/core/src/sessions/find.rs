@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{SessionOpenError, Sessions, open::enter_without_wait};
 use crate::{
-    ActiveSession, Agent, Handle, HandleHash, Key, Name, Owner, Record, Session, SessionId,
+    ActiveSession, Agent, Handle, HandleHash, Holder, Key, Name, Owner, Record, Session, SessionId,
 };
 
 impl Sessions {
@@ -191,6 +191,20 @@ impl Sessions {
     /// An error of the store.
     pub async fn load_record(&self, id: SessionId) -> Result<Option<Record>, SessionOpenError> {
         Ok(self.store.load(id).await?)
+    }
+
+    /// Returns the process that holds a session, if its lease is alive, without claiming the session.
+    ///
+    /// # Errors
+    /// An error of the store.
+    pub async fn find_holder(&self, id: SessionId) -> Result<Option<Holder>, SessionOpenError> {
+        if self.table.by_id(id).is_some() {
+            return Ok(Some(self.holder.clone()));
+        }
+        match self.store.load(id).await?.and_then(|record| record.holder) {
+            Some(lease) => Ok(self.store.lease_holder(lease).await?),
+            None => Ok(None),
+        }
     }
 
     /// Returns the session with this id if it is held here, without entering it.

@@ -15,7 +15,8 @@ use crate::{
     cluster::Cluster,
     config::{Auth, JwtRules},
     connections::{
-        legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
+        legacy_clients::LegacyClients, question_ids::QuestionIds, registry::Connections,
+        stream_cache::StreamCache,
     },
     observe::{Observers, metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
@@ -38,6 +39,10 @@ pub(super) fn app(
     let sessions = Arc::new(sessions);
     // Random, so that it distinguishes this process from earlier ones.
     let instance_id = stayput_core::content_digest(&secret()?).to_hex();
+    let question_ids = match &cluster {
+        Some(cluster) => QuestionIds::of_replica(seal.clone(), cluster.own().id),
+        None => QuestionIds::default(),
+    };
     let services = Services {
         engine: Engine::new(sessions.clone(), links.clone(), seal, &instance_id),
         sessions,
@@ -49,6 +54,7 @@ pub(super) fn app(
         server_claims: Arc::default(),
         stream_cache: StreamCache::default(),
         ids: EventIds::new(&secret()?),
+        question_ids: question_ids.into(),
         call_limiter: Arc::default(),
         body_budget: Arc::default(),
         health: Health::default(),

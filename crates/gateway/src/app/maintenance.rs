@@ -46,9 +46,13 @@ async fn reclaim(app: &AppState) {
 
 /// Closes the links of sessions that this process loses to another one, and logs that.
 pub(super) fn close_lost_links(app: &AppState) {
-    let (links, claims) = (app.links.clone(), app.server_claims.clone());
+    let (links, services) = (app.links.clone(), Arc::downgrade(&app.services));
     stayput_engine::close_lost_links(&app.sessions, &app.links, move |session, reason| {
-        claims.release(session, &links);
+        let Some(services) = services.upgrade() else { return };
+        services.server_claims.release(session, &links);
+        if services.cluster.is_some() {
+            services.connections.stop_listening_where(|it| it == session);
+        }
         if reason == LostReason::Moved {
             tracing::warn!(
                 %session,
@@ -130,6 +134,10 @@ fn record_expiry(app: &AppState, swept: &SweptSession) {
 /// Ends the links of a session in a task of its own, because a child process can take long to exit.
 fn end(app: &Arc<AppState>, swept: &SweptSession) {
     let record = &swept.record;
+    if app.cluster.is_some() {
+        // Another replica may continue the session.
+        app.connections.stop_listening_where(|it| it == record.id);
+    }
     app.connections.remove_session(record.id);
     match swept.unreported_reason() {
         Some(_) => drop(app.engine.end_expired(record, |name| app.servers.get(name).cloned())),

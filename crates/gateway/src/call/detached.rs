@@ -47,7 +47,8 @@ impl DetachedCall {
                 Some(incoming) => {
                     self.stream.room().await;
                     let over = SourceLink::link(&self.running.client_call.link);
-                    questions.extend(deliver(&self.connection, over, &self.stream, incoming));
+                    let ids = &self.running.client_call.owner.app.question_ids;
+                    questions.extend(deliver(&self.connection, ids, over, &self.stream, incoming));
                     continue;
                 }
                 None => break,

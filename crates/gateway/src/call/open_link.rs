@@ -58,14 +58,15 @@ async fn start_listening(
     link: PooledLink,
     opened: bool,
 ) -> Result<PooledLink, String> {
+    app.refresh_preferences(connection).await;
     if !connection.has_preferences() {
-        listen_stream::start(app, connection, &link).await;
+        listen_stream::start_first(app, connection, &link).await;
         return Ok(link);
     }
     let (app, connection) = (app.clone(), connection.clone());
     let task = tokio::runtime::Handle::current().spawn(async move {
         introduce(&connection, &link, opened).await;
-        listen_stream::start(&app, &connection, &link).await;
+        listen_stream::start_first(&app, &connection, &link).await;
         link
     });
     task.await.map_err(|_| "the gateway is stopping; try again in a moment".to_owned())

@@ -31,6 +31,12 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Path at which a replica is told that a connection has another default session.
 pub(crate) const CONNECTION_CHANGED: &str = "/cluster/connection";
 
+/// Path at which a replica is told of a log level or a subscription that a client has set through another one.
+pub(crate) const PREFERENCE: &str = "/cluster/preference";
+
+/// Longest time to tell a replica of it.
+const PREFERENCE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Start of the path at which a replica tells the profile of a server whose process it holds. The name follows.
 pub(crate) const PROFILE: &str = "/cluster/profile/";
 
@@ -147,13 +153,9 @@ impl Cluster {
         principal: &Principal,
         limit: Duration,
     ) {
-        let Ok(value) = HeaderValue::from_str(name.expose()) else { return };
-        let headers: HeaderMap =
-            [(http::HeaderName::from_static(mcp::MCP_SESSION_ID), value)].into_iter().collect();
         let peers = self.live_peers();
         let told = peers.iter().map(|peer| async {
-            let told =
-                tokio::time::timeout(limit, self.tell_of_connection(peer, &headers, principal));
+            let told = tokio::time::timeout(limit, self.tell_of_connection(peer, name, principal));
             if told.await.is_err() {
                 tracing::warn!(
                     "the replica at {} does not know of a changed connection",
@@ -185,22 +187,53 @@ impl Cluster {
         Profile::from_text(str::from_utf8(text).ok()?)
     }
 
+    /// Tells replicas of a log level or a subscription of a client: the message that sets it. Returns whether one of them has
+    /// stored it.
+    pub(crate) async fn announce_preference(
+        self: &Arc<Self>,
+        to: &[Holder],
+        (name, message): (&Handle, &Message<'_>),
+        principal: &Principal,
+    ) -> bool {
+        let body = Bytes::copy_from_slice(message.text().as_bytes());
+        let told = to.iter().map(|peer| async {
+            let content = (name, body.clone());
+            let told = self.send_about(peer, (&Method::POST, PREFERENCE), content, principal);
+            match tokio::time::timeout(PREFERENCE_TIMEOUT, told).await {
+                Ok(ForwardOutcome::Answered(answer)) => answer.status() == StatusCode::OK,
+                _ => false,
+            }
+        });
+        join_all(told).await.contains(&true)
+    }
+
+    /// Sends a request about the connection with this name.
+    pub(super) async fn send_about(
+        self: &Arc<Self>,
+        to: &Holder,
+        (method, path): (&Method, &str),
+        (name, body): (&Handle, Bytes),
+        principal: &Principal,
+    ) -> ForwardOutcome {
+        let Ok(value) = HeaderValue::from_str(name.expose()) else {
+            return ForwardOutcome::NotSent("the connection has no name".to_owned());
+        };
+        let name = http::HeaderName::from_static(mcp::MCP_SESSION_ID);
+        let headers = [(name, value)].into_iter().collect();
+        self.forward(to, ForwardedRequest { method, path, headers: &headers, body, principal })
+            .await
+    }
+
     /// Tells a replica to read a connection anew, until it has done so or is gone.
     async fn tell_of_connection(
         self: &Arc<Self>,
         peer: &Holder,
-        headers: &HeaderMap,
+        name: &Handle,
         principal: &Principal,
     ) {
         while self.live_peers().contains(peer) {
-            let request = ForwardedRequest {
-                method: &Method::POST,
-                path: CONNECTION_CHANGED,
-                headers,
-                body: Bytes::new(),
-                principal,
-            };
-            match self.forward(peer, request).await {
+            let (request, content) = ((&Method::POST, CONNECTION_CHANGED), (name, Bytes::new()));
+            match self.send_about(peer, request, content, principal).await {
                 ForwardOutcome::Answered(answer) if answer.status().is_success() => return,
                 _ => tokio::time::sleep(ANNOUNCE_INTERVAL).await,
             }

@@ -9,6 +9,7 @@
 //! | `signature.rs`, `replay.rs` | signed requests between replicas, each accepted once |
 //! | `forward.rs` | request to the holder of a session, and the certainty whether it ran |
 //! | `contact.rs` | whether replicas reach each other, and whether their clocks agree |
+//! | `messages.rs` | messages of servers outside of calls, for a client that listens at another replica |
 //! | `proxied.rs` | answer of a replica, passed on to the client as it comes |
 //! | `receipts.rs` | receipts for answers that report a loss: the client has got them |
 //! | `holders.rs` | cache of the holders of sessions |
@@ -17,6 +18,7 @@
 mod contact;
 mod forward;
 mod holders;
+mod messages;
 mod peers;
 mod proxied;
 mod receipts;
@@ -41,11 +43,15 @@ use self::{
 };
 pub(crate) use self::{
     contact::{Contact, HELLO},
-    forward::{CONNECTION_CHANGED, ForwardOutcome, ForwardedRequest, PROFILE, unknown},
+    forward::{CONNECTION_CHANGED, ForwardOutcome, ForwardedRequest, PREFERENCE, PROFILE, unknown},
+    messages::MESSAGES,
     receipts::{PendingReceipts, RECEIPTS},
     signature::{NOT_HELD, SignatureError, VerifiedRequest},
 };
 use crate::{config::ClusterKey, observe::metrics::LabelledCounter};
+
+/// Start of the paths of requests that no client has sent.
+pub(crate) const INTERNAL: &str = "/cluster/";
 
 /// Outcomes of a forwarded request.
 pub(crate) const FORWARDED: [&str; 5] = ["answered", "not_held", "not_sent", "rejected", "unknown"];
@@ -105,6 +111,15 @@ impl Cluster {
     /// Returns the replica with this id, if it is known to live.
     pub(crate) fn live_peer(&self, id: &str) -> Option<Holder> {
         self.peers.find(id)
+    }
+
+    /// Returns the replica with this id, if it lives. One that has started a moment ago is looked up in the store.
+    pub(crate) async fn find_peer(&self, id: &str) -> Option<Holder> {
+        if let Some(peer) = self.live_peer(id) {
+            return Some(peer);
+        }
+        self.read_peers().await.ok()?;
+        self.live_peer(id)
     }
 
     /// Returns all other replicas that are known to live, and have an address.

@@ -7,7 +7,9 @@ use stayput_core::Topic;
 use stayput_upstream::{Incoming, LinkKey, PooledLink};
 use stayput_wire::Message;
 
-use crate::connections::{connection::Connection, event_stream::EventStream};
+use crate::connections::{
+    connection::Connection, event_stream::EventStream, question_ids::QuestionIds,
+};
 
 /// Link that a message came over.
 #[derive(Clone, Copy)]
@@ -47,9 +49,10 @@ pub(crate) fn new_stream(
     stream
 }
 
-/// Delivers a notification or request of a server, if it is for this client. Returns the id of a request.
+/// Delivers a notification or request of a server, if it is for this client. Returns the number of a request.
 pub(crate) fn deliver(
     connection: &Connection,
+    ids: &QuestionIds,
     source: SourceLink<'_>,
     stream: &EventStream,
     incoming: Incoming,
@@ -62,8 +65,8 @@ pub(crate) fn deliver(
         }
         Incoming::Request(asked) => {
             let text = asked.text().clone();
-            let number = connection.ask(source.key, asked)?;
-            stream.push(replace_id(text, number));
+            let (number, id) = connection.ask(ids, source.key, asked)?;
+            stream.push(replace_id(text, &id));
             return Some(number);
         }
         _ => {}
@@ -90,11 +93,11 @@ fn translate_notification(
 }
 
 /// Replaces the id of a server request by an id of the connection, because ids of different servers may be equal.
-fn replace_id(text: Bytes, number: u64) -> Bytes {
+fn replace_id(text: Bytes, new: &str) -> Bytes {
     let Ok(message) = Message::parse(&text) else { return text };
     let mut edits = message.edit();
     if let Some(id) = message.id() {
-        edits.replace(id.raw(), &number.to_string());
+        edits.replace(id.raw(), new);
     }
     edits.apply().map_or_else(|_| text.clone(), |edited| edited.into_owned().into())
 }
@@ -107,8 +110,8 @@ fn translate_cancellation(
     message: &Message<'_>,
 ) -> Option<Bytes> {
     let id = message.params().and_then(|params| params.find(&["requestId"]))?;
-    let number = connection.withdraw(link, id.as_str())?;
+    let known = connection.withdraw(link, id.as_str())?;
     let mut edits = message.edit();
-    edits.replace(id, &number.to_string());
+    edits.replace(id, &known);
     edits.apply().ok().map(|edited| edited.into_owned().into())
 }

@@ -147,11 +147,13 @@ impl Connections {
         found.map(|ConnectionEntry(it)| it.target.label().into())
     }
 
-    /// Removes unused connections of sessions that `held` does not accept.
+    /// Removes unused connections that use no session that `held` accepts, neither by default nor by name.
     pub(crate) fn remove_idle(&self, held: impl Fn(SessionId) -> bool) {
         // A request that has found a connection holds a guard of it. The write lock is held here, so no request can
         // find one meanwhile.
-        self.remove_where(|it| !it.is_in_use() && !held(it.default_session()) && it.is_idle());
+        self.remove_where(|it| {
+            !it.is_in_use() && it.is_idle() && !it.sessions().into_iter().any(&held)
+        });
     }
 
     /// Removes idle connections of sessions that have very many, such as those of hosts that connect for each call.
@@ -221,14 +223,12 @@ impl Connections {
         }
     }
 
-    /// Ends the streams of the listening clients whose default session `which` accepts.
+    /// Ends the streams of the listening clients whose default session `which` accepts. Each opens its stream again, at the
+    /// replica that holds the session then.
     pub(crate) fn stop_listening_where(&self, which: impl Fn(SessionId) -> bool) {
         for connection in self.all() {
-            if let Some(listen_stream) = connection.listen_stream().filter(|it| !it.has_ended())
-                && connection.only_stream().is_none()
-                && which(connection.default_session())
-            {
-                listen_stream.end();
+            if which(connection.default_session()) {
+                connection.stop_listening();
             }
         }
     }
@@ -241,5 +241,31 @@ impl Connections {
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Connections({})", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stayput_core::{Handle, Timestamp};
+    use stayput_upstream::ClientInfo;
+    use stayput_wire::Version;
+
+    use super::*;
+
+    /// A client may listen at another replica, which then asks for the messages of this session.
+    #[test]
+    fn connection_stays_as_long_as_a_session_that_it_names_is_held() {
+        let session = || SessionId::generate(Timestamp::from_millis(0));
+        let (default, named) = (session(), session());
+        let client = (Version::LATEST_LEGACY, ClientInfo::default());
+        let owned = (Owner::local(), Handle::generate());
+        let connection = Arc::new(Connection::new(owned, default, Target::All, client));
+        connection.note_named_session(named);
+        let connections = Connections::default();
+        connections.insert(connection.clone());
+        connections.remove_idle(|session| session == named);
+        assert!(connections.has(connection.name_hash()));
+        connections.remove_idle(|_| false);
+        assert!(!connections.has(connection.name_hash()));
     }
 }

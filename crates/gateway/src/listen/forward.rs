@@ -17,6 +17,7 @@ use crate::{
         access,
         router::{self, RequestPeer},
     },
+    messages::notifications::ConcernedReplicas,
     reply::{self, HeldBy, Reply},
     state::{AppState, shared_servers::ServerHolder},
 };
@@ -32,17 +33,21 @@ const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 struct ForwardedFor(Principal);
 
-/// Message that may concern calls and links at any replica, in the extensions of the response.
+/// Message that concerns other replicas, in the extensions of the response.
 #[derive(Clone)]
-struct ForAll(Principal);
+struct ToPassOn(Principal, ConcernedReplicas);
 
 /// Longest time to pass such a message on.
 const PASS_ON_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Marks a message that is passed on to all replicas: a cancellation, another notification, or an answer to a question that
-/// was not asked here.
-pub(super) fn mark_for_all(response: &mut Response<Reply>, principal: &Principal) {
-    response.extensions_mut().insert(ForAll(principal.clone()));
+/// Marks a message that is passed on: a cancellation or another notification to all replicas, an answer to the one that has
+/// asked.
+pub(super) fn mark_to_pass_on(
+    response: &mut Response<Reply>,
+    principal: &Principal,
+    concerned: ConcernedReplicas,
+) {
+    response.extensions_mut().insert(ToPassOn(principal.clone(), concerned));
 }
 
 /// Notes the client of a request, if its session is held elsewhere.
@@ -64,7 +69,7 @@ pub(super) fn owner(response: &Response<Reply>) -> Option<&Owner> {
 
 /// Whether a request concerns other replicas.
 pub(super) fn is_due(response: &Response<Reply>) -> bool {
-    is_held_elsewhere(response) || response.extensions().get::<ForAll>().is_some()
+    is_held_elsewhere(response) || response.extensions().get::<ToPassOn>().is_some()
 }
 
 /// Builds the refusal of a request that came while this gateway stops. Another gateway gets the request, if there is one.
@@ -148,13 +153,18 @@ pub(super) async fn settle(
     (head, body): (&Parts, Bytes),
     mut response: Response<Reply>,
 ) -> Response<Reply> {
-    let for_all = response.extensions_mut().remove::<ForAll>();
+    let to_pass_on = response.extensions_mut().remove::<ToPassOn>();
     if peer.is_replica() {
-        return if for_all.is_some() { response } else { not_held() };
+        return if to_pass_on.is_some() { response } else { not_held() };
     }
     let Some(cluster) = app.cluster.clone() else { return response };
-    if let Some(ForAll(principal)) = for_all {
-        let peers = cluster.live_peers();
+    if let Some(ToPassOn(principal, concerned)) = to_pass_on {
+        let peers = match concerned {
+            ConcernedReplicas::All => cluster.live_peers(),
+            ConcernedReplicas::One(replica) => {
+                cluster.find_peer(&replica.to_string()).await.into_iter().collect()
+            }
+        };
         let sent = peers.iter().map(|peer| send(&cluster, peer, (head, &body), &principal));
         // A replica that does not answer gets the message late, or not at all; the client does not wait for it.
         let _ = tokio::time::timeout(PASS_ON_TIMEOUT, join_all(sent)).await;

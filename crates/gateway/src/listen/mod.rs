@@ -15,6 +15,7 @@ mod page_login;
 mod post;
 pub(crate) mod proxy_handshake;
 mod refusal;
+mod replica_requests;
 mod router;
 mod sockets;
 pub(crate) mod stdio;

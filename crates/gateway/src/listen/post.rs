@@ -66,10 +66,10 @@ pub(super) async fn answer(
         Err(error) => return error.answer(id),
     };
     if !is_request {
-        let concerns_replicas = handle_message(app, &connection, &message);
+        let concerned = handle_message(app, &connection, &message);
         let mut response = reply::status(StatusCode::ACCEPTED);
-        if concerns_replicas {
-            forward::mark_for_all(&mut response, &at.principal);
+        if let Some(concerned) = concerned {
+            forward::mark_to_pass_on(&mut response, &at.principal, concerned);
         }
         renew_cookie(app, headers, &mut response);
         return response;

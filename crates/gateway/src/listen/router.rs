@@ -20,7 +20,7 @@ use crate::{
     config::target::Target,
     connections::{connection::ConnectionGuard, legacy_clients::LegacyClient},
     identify::{cookie, header_names, read_connection_name, renew_cookie},
-    listen::{access, forward, home_page, legacy_sse, page_login, well_known},
+    listen::{access, forward, home_page, legacy_sse, page_login, replica_requests, well_known},
     messages::listen_stream,
     reply::{self, Reply, SocketTimer, accept::accepts},
     state::AppState,
@@ -78,6 +78,8 @@ pub(super) enum BodyKind {
     Post(RequestTarget),
     /// Message of a client of the 2024-11-05 transport.
     LegacyClient(Arc<LegacyClient>),
+    /// Preference of a client of another replica.
+    Preference(Principal),
 }
 
 impl BodyHandler {
@@ -86,6 +88,7 @@ impl BodyHandler {
         match &self.kind {
             BodyKind::Post(at) => &at.principal.owner,
             BodyKind::LegacyClient(caller) => &caller.principal.owner,
+            BodyKind::Preference(principal) => &principal.owner,
         }
     }
 
@@ -114,6 +117,9 @@ impl BodyHandler {
             // Boxed because it is rare: without the box, the future of every request would be as large as this one.
             BodyKind::LegacyClient(caller) => {
                 Box::pin(legacy_sse::accept_post(app, caller, body)).await
+            }
+            BodyKind::Preference(principal) => {
+                Box::pin(replica_requests::take_preference(app, &principal, headers, &body)).await
             }
         };
         count_refusal(app, response.status());
@@ -264,17 +270,11 @@ async fn route_authenticated(app: &Arc<AppState>, principal: &Principal, head: &
             false => no_metrics().into(),
         };
     }
-    if path == cluster::CONNECTION_CHANGED && principal.is_forwarded() {
-        return Box::pin(forward::refresh_connection(app, principal, headers)).await.into();
-    }
-    if let Some(id) = path.strip_prefix(cluster::RECEIPTS).filter(|_| principal.is_forwarded()) {
-        return forward::take_receipt(app, method, id).into();
-    }
-    if let Some(from) = path.strip_prefix(cluster::HELLO).filter(|_| principal.is_forwarded()) {
-        return forward::hello(app, from).into();
-    }
-    if let Some(server) = path.strip_prefix(cluster::PROFILE).filter(|_| principal.is_forwarded()) {
-        return Box::pin(forward::profile(app, principal, server)).await.into();
+    if principal.is_forwarded()
+        && path.starts_with(cluster::INTERNAL)
+        && let Some(step) = Box::pin(replica_requests::route(app, principal, head)).await
+    {
+        return step;
     }
     let is_legacy_path = legacy_sse::LegacyPath::parse(path).is_some();
     // Whether a POST is accepted is decided by its body.

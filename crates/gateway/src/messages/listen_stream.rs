@@ -10,7 +10,9 @@ use crate::{
         connection::Connection,
         deliver::{SourceLink, deliver, new_stream},
         event_stream::EventStream,
+        question_ids::QuestionIds,
     },
+    messages::relay,
     state::AppState,
 };
 
@@ -35,6 +37,7 @@ pub(crate) async fn resume(app: &Arc<AppState>, connection: &Arc<Connection>) {
     for link in links(app, connection) {
         start(app, connection, &link).await;
     }
+    relay::read_all(app, connection).await;
 }
 
 /// Returns the existing links of all sessions that a connection uses.
@@ -51,13 +54,24 @@ pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<PooledLink> 
     links
 }
 
+/// Forwards messages from a link that the client uses for the first time, or first in this generation. The client may
+/// listen at another replica.
+pub(crate) async fn start_first(app: &AppState, connection: &Arc<Connection>, link: &PooledLink) {
+    if connection.listen_stream().is_none_or(|stream| stream.has_ended()) {
+        // The other replica then opens a stream here, which forwards from all links.
+        return Box::pin(relay::announce(app, connection, link)).await;
+    }
+    start(app, connection, link).await;
+}
+
 /// Forwards messages from this link, while the client listens.
 pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &PooledLink) {
     let Some(stream) = connection.listen_stream() else { return };
     let capabilities = connection.capabilities;
     let Ok(listener) = link.listen(INTEREST, capabilities).await else { return };
     let from = (link.key().clone(), link.entry_id(), link.is_shared());
-    let forward = forward_messages(connection.clone(), from, stream, listener);
+    let to = (connection.clone(), app.question_ids.clone());
+    let forward = forward_messages(to, from, stream, listener);
     let task = tokio::runtime::Handle::current().spawn(forward);
     connection.add_listen_task(link.key().clone(), task.abort_handle());
     // A configuration that was loaded in the meantime did not see this task when it removed servers.
@@ -67,7 +81,7 @@ pub(crate) async fn start(app: &AppState, connection: &Arc<Connection>, link: &P
 }
 
 async fn forward_messages(
-    connection: Arc<Connection>,
+    (connection, ids): (Arc<Connection>, Arc<QuestionIds>),
     (key, place, shared): (LinkKey, u64, bool),
     stream: Arc<EventStream>,
     mut listener: Listener,
@@ -82,7 +96,7 @@ async fn forward_messages(
                 Some(incoming) => {
                     speaker.room().await;
                     let source = SourceLink { key: &key, place, shared };
-                    deliver(&connection, source, &speaker, incoming);
+                    deliver(&connection, &ids, source, &speaker, incoming);
                 }
             },
             // No client reads the stream any more, so the server need not send.

@@ -3,4 +3,5 @@
 mod end_connection;
 pub(crate) mod listen_stream;
 pub(crate) mod notifications;
+pub(crate) mod relay;
 pub(crate) mod subscriptions;

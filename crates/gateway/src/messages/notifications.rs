@@ -1,31 +1,44 @@
 //! Notifications and responses of clients.
 
+use stayput_core::HolderId;
 use stayput_wire::{Message, MessageKind};
 
-use crate::{connections::connection::Connection, messages::listen_stream, state::AppState};
+use crate::{
+    connections::{connection::Connection, question_ids::QuestionId},
+    messages::listen_stream,
+    state::AppState,
+};
 
 /// Prefix of all methods that a client may send without an id.
 pub(crate) const NOTIFICATIONS: &str = "notifications/";
 
-/// Handles a response or a notification of a client. Returns whether it may also concern other replicas, which have links
-/// and calls of the same connection.
+/// Replicas that a message of a client concerns besides this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConcernedReplicas {
+    /// Any replica may have links and calls of the connection.
+    All,
+    /// The replica that has asked the client.
+    One(HolderId),
+}
+
+/// Handles a response or a notification of a client. Returns the other replicas that it concerns.
 pub(crate) fn handle_message(
     app: &AppState,
     connection: &Connection,
     message: &Message<'_>,
-) -> bool {
+) -> Option<ConcernedReplicas> {
     match message.kind() {
         MessageKind::Response { id, .. } | MessageKind::Error { id: Some(id), .. } => {
-            match id.number().and_then(|id| connection.take_server_request(id)) {
-                Some(asked) => {
-                    asked.pass(message.text().as_bytes());
-                    return false;
+            return match app.question_ids.read(connection.name_hash(), *id)? {
+                QuestionId::Own(number) => {
+                    connection.take_server_request(number)?.pass(message.text().as_bytes());
+                    None
                 }
-                None => return app.cluster.is_some(),
-            }
+                QuestionId::Of(replica) => Some(ConcernedReplicas::One(replica)),
+            };
         }
         MessageKind::Notification { method, params } => match &**method {
-            "notifications/initialized" => return false,
+            "notifications/initialized" => return None,
             "notifications/cancelled" => {
                 let id = params.and_then(|params| params.find(&["requestId"]));
                 if let Some(id) = id {
@@ -34,11 +47,11 @@ pub(crate) fn handle_message(
             }
             method if method.starts_with(NOTIFICATIONS) => pass_on(app, connection, message),
             // A call without an id would bypass the tool filter and the audit log.
-            _ => return false,
+            _ => return None,
         },
-        _ => return false,
+        _ => return None,
     }
-    app.cluster.is_some()
+    app.cluster.as_ref().map(|_| ConcernedReplicas::All)
 }
 
 /// Passes other notifications on to the servers, on every existing link of the connection. No child process is

@@ -5,6 +5,7 @@ pub(crate) mod aggregate;
 pub(crate) mod discover;
 pub(crate) mod initialize;
 pub(crate) mod lists;
+pub(crate) mod preferences;
 pub(crate) mod single;
 
 use std::sync::Arc;

@@ -22,8 +22,7 @@ use crate::{
     messages::{listen_stream, subscriptions},
     observe::call_record::CallRecord,
     reply::ReplyText,
-    route::lists,
-    state::AppState,
+    route::{lists, preferences},
 };
 
 /// Answers a request of a client to its server.
@@ -36,11 +35,11 @@ pub(crate) async fn answer(context: &RequestContext<'_>, server: &Server) -> Cal
         return Box::pin(set_level(context, connection, server)).await;
     }
     let outcome = pass(context, server).await;
-    if connection.note_preference(context.message) {
-        Box::pin(keep_wish(context.app, connection)).await;
-        if method == "resources/unsubscribe" {
-            Box::pin(subscriptions::renew(context.app, connection, context.message)).await;
-        }
+    if Connection::is_preference(context.message)
+        && Box::pin(preferences::note(context, connection)).await
+        && method == "resources/unsubscribe"
+    {
+        Box::pin(subscriptions::renew(context.app, connection, context.message)).await;
     }
     outcome
 }
@@ -141,23 +140,6 @@ fn check_headers(
     })
 }
 
-/// Stores the preferences of a client that apply to every link, before the client gets its answer.
-pub(crate) async fn note_preference(
-    app: &AppState,
-    connection: &Connection,
-    message: &Message<'_>,
-) {
-    if connection.note_preference(message) {
-        keep_wish(app, connection).await;
-    }
-}
-
-async fn keep_wish(app: &AppState, connection: &Connection) {
-    if let Err(error) = app.keep(connection).await {
-        tracing::warn!("the preferences of a client were not stored: {error}");
-    }
-}
-
 /// Sets the log level for every session of the connection. A link that is opened later gets the level then.
 async fn set_level(
     context: &RequestContext<'_>,
@@ -165,11 +147,12 @@ async fn set_level(
     server: &Server,
 ) -> CallOutcome {
     let app = context.app;
-    note_preference(app, connection, context.message).await;
+    preferences::note(context, connection).await;
     let own = app.links.find(server, &connection.link_owner());
     let links = listen_stream::links(app, connection);
     let others = links.iter().filter(|link| own.as_ref().is_none_or(|own| own.key() != link.key()));
     join_all(others.map(|link| open_link::tell_level(connection, link))).await;
+    preferences::announce_level(context, connection).await;
     match own {
         Some(_) => call::run(context, server, None).await,
         None => context.result("{}").into(),

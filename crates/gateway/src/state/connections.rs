@@ -94,7 +94,26 @@ impl AppState {
             return Ok(false);
         };
         connection.set_default_session(session);
+        if self.sessions.get_held(session).is_none() {
+            // Another replica has the messages for the client now.
+            connection.stop_listening();
+        }
         Ok(true)
+    }
+
+    /// Reads the log level and the subscriptions of a connection from the store: its client may have set them through another
+    /// replica.
+    pub(crate) async fn refresh_preferences(&self, connection: &Connection) {
+        if self.cluster.is_none() || connection.only_stream().is_some() {
+            return;
+        }
+        let changes = connection.preference_changes();
+        let found = self.sessions.find_connection(&connection.owner, connection.name()).await;
+        let stored =
+            found.ok().flatten().and_then(|(_, body)| Connection::stored_preferences(&body));
+        if let Some(stored) = stored {
+            connection.set_preferences(stored, changes);
+        }
     }
 
     /// Checks the access of every listening client against this configuration.

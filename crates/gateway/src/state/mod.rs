@@ -47,7 +47,8 @@ use crate::{
     cluster::Cluster,
     config::{Identify, Limits, OnLoss, ServerEntry, Tls, ToolFilter},
     connections::{
-        legacy_clients::LegacyClients, registry::Connections, stream_cache::StreamCache,
+        legacy_clients::LegacyClients, question_ids::QuestionIds, registry::Connections,
+        stream_cache::StreamCache,
     },
     observe::{Observers, metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
@@ -116,6 +117,7 @@ pub(crate) struct Services {
     /// Event streams that have ended, of all connections.
     pub(crate) stream_cache: StreamCache,
     pub(crate) ids: EventIds,
+    pub(crate) question_ids: Arc<QuestionIds>,
     /// Limit of calls in flight without a session.
     pub(crate) call_limiter: Arc<CallLimiter>,
     /// Memory budget of request bodies.

@@ -261,6 +261,11 @@ impl ServerClaims {
         lock(&self.claimed).contains_key(&claim)
     }
 
+    /// Whether this replica holds no process for several sessions.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.claimed).is_empty()
+    }
+
     /// Closes the process of a claim that this replica has lost. Another one may have started its own.
     pub(crate) fn release(&self, claim: SessionId, links: &Links) {
         let claimed = lock(&self.claimed).remove(&claim);

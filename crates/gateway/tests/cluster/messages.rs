@@ -8,7 +8,7 @@ use stayput_testkit::mcp::send;
 
 use crate::{
     replicas::{Database, Replicas},
-    support::{LONG, gone, mark, stdio},
+    support::{Client, Gateway, LONG, gone, mark, stdio},
 };
 
 /// A question of a server comes on the stream of its call; the answer finds it, whichever replica gets it.
@@ -32,6 +32,54 @@ async fn answer_to_a_question_finds_it_at_any_replica() {
         let answer = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
         assert!(answer["result"].to_string().contains("file:///work"), "{answer}");
     }
+}
+
+/// Returns how many requests a replica has forwarded, whatever came of them.
+async fn forwarded(replica: &Gateway) -> u64 {
+    let page = send(Method::GET, &format!("{}/metrics", replica.url), &[], "").await.unwrap();
+    let page = String::from_utf8(page.bytes().await.unwrap().to_vec()).unwrap();
+    let lines = page.lines().filter(|line| line.starts_with("stayput_forwarded_requests_total{"));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// The id of a question names the replica that asked: the answer is sent to that one alone. An altered id, and one of another
+/// client, are ids of no question.
+#[tokio::test]
+async fn answer_is_sent_to_the_replica_that_asked_only() {
+    let (mark, database) = (mark("cluster-question-id"), Database::redis().await);
+    let servers = json!({ "local": stdio(&mark, &[]) });
+    let replicas = Replicas::start(&servers, database.url()).await;
+    let capabilities = json!({ "elicitation": {}, "roots": {}, "sampling": {} });
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let client = replicas.all[0].client_with("local", "2025-11-25", capabilities.clone()).await;
+        assert_eq!(client.text(&replicas.all[2], "count").await, "1");
+        clients.push(client);
+    }
+    let params = json!({ "name": "roots", "arguments": {} });
+    let body = json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params });
+    let mut events = clients[0].send(&replicas.all[1], &body.to_string()).await.events();
+    let question = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
+    let id = question["id"].as_str().unwrap_or_else(|| panic!("{question}"));
+    let answer = async |client: &Client, id: &str, uri: &str| {
+        let roots = json!([{ "uri": uri }]);
+        let body = json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": roots } });
+        assert_eq!(client.send(&replicas.all[2], &body.to_string()).await.status, 202);
+    };
+    let before = forwarded(&replicas.all[2]).await;
+    for at in [5, id.len() / 2, id.len() - 3] {
+        let other = if &id[at..=at] == "x" { "y" } else { "x" };
+        let altered = format!("{}{other}{}", &id[..at], &id[at + 1..]);
+        answer(&clients[0], &altered, "file:///altered").await;
+    }
+    answer(&clients[1], id, "file:///foreign").await;
+    assert_eq!(forwarded(&replicas.all[2]).await, before, "an id of no question was passed on");
+    answer(&clients[0], id, "file:///work").await;
+    assert_eq!(forwarded(&replicas.all[2]).await, before + 1);
+    let done = tokio::time::timeout(LONG, events.message()).await.unwrap().unwrap();
+    assert!(done["result"].to_string().contains("file:///work"), "{done}");
+    drop(replicas);
+    gone(&mark).await;
 }
 
 /// A holder that stops lets its calls end, so it still accepts the answers that they wait for.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stayput_core::Owner;
+use stayput_core::{HolderId, Owner};
 use stayput_upstream::LinkKey;
 use tokio::task::AbortHandle;
 
@@ -16,6 +16,22 @@ use crate::{
 pub(super) struct ListenStream {
     pub(super) stream: Arc<EventStream>,
     principal: Principal,
+    /// Whether another replica reads the stream: the client listens there.
+    is_relayed: bool,
+    /// Tasks that read the messages of links which other replicas have.
+    relays: Vec<RelayTask>,
+}
+
+/// Task that reads the messages of links at one replica. It ends with the stream.
+struct RelayTask {
+    replica: HolderId,
+    task: AbortHandle,
+}
+
+impl Drop for RelayTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl Connection {
@@ -42,13 +58,58 @@ impl Connection {
 
     /// Makes this the stream that the client listens on, and ends the previous one.
     pub(crate) fn listen(&self, stream: Arc<EventStream>, principal: &Principal) {
-        let before = self
-            .activity()
-            .listen_stream
-            .replace(ListenStream { stream, principal: principal.clone() });
+        self.set_listen_stream(stream, principal, false);
+    }
+
+    /// Makes this the stream from which another replica, where the client listens, reads its messages.
+    pub(crate) fn listen_for_replica(&self, stream: Arc<EventStream>, principal: &Principal) {
+        self.set_listen_stream(stream, principal, true);
+    }
+
+    fn set_listen_stream(&self, stream: Arc<EventStream>, principal: &Principal, is_relayed: bool) {
+        let (principal, relays) = (principal.clone(), Vec::new());
+        let next = ListenStream { stream, principal, is_relayed, relays };
+        let before = self.activity().listen_stream.replace(next);
         if let Some(before) = before {
             before.stream.end();
         }
+    }
+
+    /// Returns the stream on which the client itself listens here, until it has ended, and the principal that opened it.
+    pub(crate) fn own_stream(&self) -> Option<(Arc<EventStream>, Principal)> {
+        let activity = self.activity();
+        let own = activity.listen_stream.as_ref().filter(|own| !own.is_relayed)?;
+        (!own.stream.has_ended()).then(|| (own.stream.clone(), own.principal.clone()))
+    }
+
+    /// Ends the stream on which the client listens here, unless it is its only one. The client opens it again.
+    pub(crate) fn stop_listening(&self) {
+        if self.only_stream().is_some() {
+            return;
+        }
+        if let Some((stream, _)) = self.own_stream() {
+            stream.end();
+            let listen_stream = &mut self.activity().listen_stream;
+            listen_stream.iter_mut().for_each(|it| it.relays.clear());
+        }
+    }
+
+    /// Registers the task that reads the messages of links at a replica, and aborts the previous one of that replica. Without
+    /// a stream of the client, the task is aborted.
+    pub(crate) fn add_relay(&self, replica: HolderId, task: AbortHandle) {
+        let relay = RelayTask { replica, task };
+        let mut activity = self.activity();
+        let Some(listen_stream) = &mut activity.listen_stream else { return };
+        let keeps = |it: &RelayTask| it.replica != replica && !it.task.is_finished();
+        listen_stream.relays.retain(keeps);
+        listen_stream.relays.push(relay);
+    }
+
+    /// Whether a task reads the messages of links at this replica.
+    pub(crate) fn has_relay(&self, replica: HolderId) -> bool {
+        let activity = self.activity();
+        let mut relays = activity.listen_stream.iter().flat_map(|it| &it.relays);
+        relays.any(|it| it.replica == replica && !it.task.is_finished())
     }
 
     /// Updates the principal of the listening client.
@@ -94,15 +155,16 @@ impl Connection {
         self.activity().listen_stream.as_ref().map(|listen_stream| listen_stream.stream.clone())
     }
 
-    /// Returns the stream that the client listens on, if `accepts` returns true for the client.
+    /// Returns the stream that the client listens on here, if `accepts` returns true for the client.
     pub(crate) fn listen_stream_of(
         &self,
         accepts: impl Fn(&Owner, &Claims) -> bool,
     ) -> Option<Arc<EventStream>> {
         let activity = self.activity();
         let listen_stream = activity.listen_stream.as_ref();
-        let listen_stream = listen_stream
-            .filter(|listen_stream| accepts(&self.owner, &listen_stream.principal.claims))?;
+        let listen_stream = listen_stream.filter(|listen_stream| {
+            !listen_stream.is_relayed && accepts(&self.owner, &listen_stream.principal.claims)
+        })?;
         Some(listen_stream.stream.clone())
     }
 

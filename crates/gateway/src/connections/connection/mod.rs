@@ -19,7 +19,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Connection as InStore, Generation, Handle, HandleHash, Owner, SessionId};
-use stayput_upstream::{ClientCapabilities, ClientInfo, LinkKey, ServerRequest};
+use stayput_upstream::{ClientCapabilities, ClientInfo, LinkKey};
 use stayput_wire::Version;
 use tokio::{task::AbortHandle, time::Instant};
 
@@ -36,6 +36,7 @@ use crate::{
     connections::{
         connection::{
             default_session::UsedSessions, in_flight::InFlightCall, listen_stream::ListenStream,
+            server_requests::PendingQuestion,
         },
         event_stream::EventStream,
         stream_cache::ConnectionStreams,
@@ -90,10 +91,12 @@ struct Activity {
 /// State that few clients need.
 #[derive(Default)]
 struct RareState {
-    /// Pending requests of servers, each with its link, by the id that the client was given.
-    asked: BTreeMap<u64, (LinkKey, ServerRequest)>,
+    /// Pending requests of servers, by their numbers.
+    asked: BTreeMap<u64, PendingQuestion>,
     /// Log level and subscriptions that the client asked for.
     preferences: ClientPreferences,
+    /// Number of changes of the preferences in this process.
+    preference_changes: u64,
     /// Resources that the client subscribed to, with the pool entry of the link.
     subscribed: BTreeSet<(u64, String)>,
     /// Pool entries of the other links that the client has used, the latest last.
@@ -192,6 +195,11 @@ impl Connection {
             restored.activity().rare().preferences = kept.preferences;
         }
         Some(Self { stdio: kept.stdio, noted: Mutex::default(), ..restored })
+    }
+
+    /// Reads the preferences of a stored connection; `None` if it cannot be read.
+    pub(crate) fn stored_preferences(bytes: &[u8]) -> Option<ClientPreferences> {
+        serde_json::from_slice(bytes).ok().map(|kept: StoredConnection| kept.preferences)
     }
 
     /// Marks the connection as one over standard input and output.

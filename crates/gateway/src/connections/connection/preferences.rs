@@ -45,18 +45,42 @@ impl Connection {
         activity.rare.as_ref().is_some_and(|rare| rare.preferences != ClientPreferences::default())
     }
 
+    /// Whether a request sets a preference that applies to every link.
+    pub(crate) fn is_preference(message: &Message<'_>) -> bool {
+        let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+        message.method().is_some_and(|method| known.contains(&method))
+    }
+
+    /// Number of changes of the preferences in this process.
+    pub(crate) fn preference_changes(&self) -> u64 {
+        self.activity().rare.as_ref().map_or(0, |rare| rare.preference_changes)
+    }
+
+    /// Replaces the preferences by stored ones, unless they were changed here since there were this many `changes`.
+    pub(crate) fn set_preferences(&self, stored: ClientPreferences, changes: u64) {
+        let mut activity = self.activity();
+        if activity.rare.is_none() && stored == ClientPreferences::default() {
+            return;
+        }
+        let rare = activity.rare();
+        if rare.preference_changes == changes {
+            rare.preferences = stored;
+        }
+    }
+
     /// Records the preference in a request that applies to every link. Returns `false` if the request holds none, or
     /// there is no room for it.
     pub(crate) fn note_preference(&self, message: &Message<'_>) -> bool {
         let method = message.method();
-        let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
-        if !method.is_some_and(|method| known.contains(&method)) {
+        if !Self::is_preference(message) {
             return false;
         }
         let Some(params) = message.params() else { return false };
         let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
         let mut activity = self.activity();
-        let preferences = &mut activity.rare().preferences;
+        let rare = activity.rare();
+        rare.preference_changes += 1;
+        let preferences = &mut rare.preferences;
         let more = params.as_str().len() + uri.as_ref().map_or(0, String::len);
         if method != Some("resources/unsubscribe")
             && preferences.size() + more > MAX_PREFERENCE_BYTES

@@ -176,9 +176,8 @@ impl Fixture {
             identify: identify.into(),
         };
         let (sessions, links) = (Arc::new(sessions.await.unwrap()), Links::new(links, runtime));
-        let seal = SealKey::at(&folder.path().join("key"));
         let services = Services {
-            engine: Engine::new(sessions.clone(), links.clone(), seal.unwrap(), ""),
+            engine: Engine::new(sessions.clone(), links.clone(), SealKey::generate().unwrap(), ""),
             sessions,
             links,
             connections: Connections::default(),
@@ -188,6 +187,7 @@ impl Fixture {
             generations: SharedGenerations::default(),
             stream_cache: StreamCache::default(),
             ids: EventIds::new(&[0; 32]),
+            question_ids: Arc::default(),
             call_limiter: Arc::default(),
             body_budget: Arc::default(),
             health: Health::default(),

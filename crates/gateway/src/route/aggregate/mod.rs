@@ -28,7 +28,7 @@ use crate::{
     identify::{self, RequestContext},
     messages::listen_stream,
     reply::ReplyText,
-    route::{discover, single},
+    route::{discover, preferences, single},
     state::{
         AppState,
         aggregate::Aggregate,
@@ -189,9 +189,10 @@ async fn set_log_level(context: &RequestContext<'_>) -> Result<String, Refusal> 
         return Err(Refusal::invalid(format!("`level` is one of {levels}")));
     }
     if let Some(connection) = context.connection {
-        single::note_preference(app, connection, context.message).await;
+        preferences::note(context, connection).await;
         let links = listen_stream::links(app, connection);
         join_all(links.iter().map(|link| open_link::tell_level(connection, link))).await;
+        preferences::announce_level(context, connection).await;
     }
     Ok("{}".to_owned())
 }
