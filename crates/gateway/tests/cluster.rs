@@ -51,5 +51,7 @@ mod stall_meter;
 mod support;
 #[path = "cluster/takeover.rs"]
 mod takeover;
+#[path = "cluster/unread_events.rs"]
+mod unread_events;
 #[path = "support/writer.rs"]
 mod writer;

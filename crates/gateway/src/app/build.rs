@@ -39,9 +39,12 @@ pub(super) fn app(
     let sessions = Arc::new(sessions);
     // Random, so that it distinguishes this process from earlier ones.
     let instance_id = stayput_core::content_digest(&secret()?).to_hex();
-    let question_ids = match &cluster {
-        Some(cluster) => QuestionIds::of_replica(seal.clone(), cluster.own().id),
-        None => QuestionIds::default(),
+    let (ids, question_ids) = match &cluster {
+        Some(cluster) => {
+            let question_ids = QuestionIds::of_replica(seal.clone(), cluster.own().id);
+            (cluster.event_ids.clone(), question_ids)
+        }
+        None => (EventIds::new(&secret()?), QuestionIds::default()),
     };
     let services = Services {
         engine: Engine::new(sessions.clone(), links.clone(), seal, &instance_id),
@@ -53,7 +56,7 @@ pub(super) fn app(
         generations: SharedGenerations::default(),
         server_claims: Arc::default(),
         stream_cache: StreamCache::default(),
-        ids: EventIds::new(&secret()?),
+        ids,
         question_ids: question_ids.into(),
         call_limiter: Arc::default(),
         body_budget: Arc::default(),
@@ -103,9 +106,9 @@ pub(super) fn seal(keys: Vec<SealKey>, own: &Path) -> Result<SealKey, ServeError
     Ok(first.after(keys.chain(own)))
 }
 
-/// Random secret of this process. It is not stored: streams are kept in memory, so ids that an earlier process has
-/// sealed lead nowhere.
-fn secret() -> Result<[u8; 32], ServeError> {
+/// Random secret of this process. It is not stored, except in a cluster: streams are kept in memory, so ids that an earlier
+/// process has sealed lead nowhere.
+pub(super) fn secret() -> Result<[u8; 32], ServeError> {
     let mut bytes = [0; 32];
     // Without randomness the secret would be known to everyone, so this is an error.
     getrandom::fill(&mut bytes).map_err(|_| stayput_upstream::SealError::NoRandomness)?;

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{Digest, Holder, Sessions, Store};
+use stayput_core::{Digest, EventIds, EventLog, Holder, Sessions, Store};
 use stayput_stores::Address;
 use tokio::{net::TcpListener, sync::watch, time::Instant};
 
@@ -231,13 +231,16 @@ impl Registration {
 }
 
 /// Prepares the cooperation with other replicas, if it is configured.
-pub(super) fn cluster(
+pub(super) async fn cluster(
     plan: &Plan,
     sessions: &Sessions,
-    registry: Registry,
+    (registry, events): (Registry, Arc<dyn EventLog>),
 ) -> Result<Option<Arc<Cluster>>, ServeError> {
     let Some(settings) = &plan.cluster else { return Ok(None) };
-    Ok(Some(Arc::new(Cluster::new(sessions.holder().clone(), &settings.keys, registry)?)))
+    let seal = build::seal(plan.seal.clone(), &plan.data.join("key"))?;
+    let secret = registry.event_secret(&seal, &build::secret()?).await?;
+    let (own, events) = (sessions.holder().clone(), (events, EventIds::new(&secret)));
+    Ok(Some(Arc::new(Cluster::new(own, &settings.keys, registry, events)?)))
 }
 
 /// Accepts connections of other replicas, until the task is aborted.

@@ -108,7 +108,7 @@ pub(super) async fn tick(app: Arc<AppState>, mut stopped: watch::Receiver<bool>)
         for swept in app.engine.sweep().await {
             record_expiry(&app, &swept);
             if !swept.is_revived {
-                end(&app, &swept);
+                end(&app, &swept).await;
             }
         }
         // Connections can be restored from the store, so idle and surplus ones are dropped here.
@@ -132,11 +132,12 @@ fn record_expiry(app: &AppState, swept: &SweptSession) {
 }
 
 /// Ends the links of a session in a task of its own, because a child process can take long to exit.
-fn end(app: &Arc<AppState>, swept: &SweptSession) {
+async fn end(app: &Arc<AppState>, swept: &SweptSession) {
     let record = &swept.record;
-    if app.cluster.is_some() {
+    if let Some(cluster) = &app.cluster {
         // Another replica may continue the session.
         app.connections.stop_listening_where(|it| it == record.id);
+        cluster.unread_events.remove(&record.owner, record.id).await;
     }
     app.connections.remove_session(record.id);
     match swept.unreported_reason() {

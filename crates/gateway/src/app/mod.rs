@@ -214,7 +214,7 @@ impl Gateway {
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
         let listen = plan.listen;
         let registration = cluster::join(&plan, &sessions, store).await?;
-        let cluster = cluster::cluster(&plan, &sessions, registry)?;
+        let cluster = cluster::cluster(&plan, &sessions, (registry, database.events)).await?;
         let (app, stopping) = build::app(plan, (authenticator, sessions, cluster))?;
         maintenance::close_lost_links(&app);
         maintenance::log_losses(&app);

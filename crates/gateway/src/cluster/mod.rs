@@ -13,6 +13,7 @@
 //! | `proxied.rs` | answer of a replica, passed on to the client as it comes |
 //! | `receipts.rs` | receipts for answers that report a loss: the client has got them |
 //! | `holders.rs` | cache of the holders of sessions |
+//! | `unread_events.rs` | events that clients have not read when a replica drains, in the store |
 //! | `peers.rs` | replicas that are known to live |
 
 mod contact;
@@ -25,10 +26,11 @@ mod receipts;
 pub(crate) mod registry;
 mod replay;
 mod signature;
+mod unread_events;
 
 use std::{fmt, sync::Arc};
 
-use stayput_core::{Holder, StoreError};
+use stayput_core::{EventIds, EventLog, Holder, StoreError};
 use stayput_http::{Client, ClientError, ClientSettings, Proxy};
 use tokio::time::Instant;
 
@@ -40,6 +42,7 @@ use self::{
     registry::{LiveGateway, Registry},
     replay::ReplayGuard,
     signature::Signer,
+    unread_events::UnreadEvents,
 };
 pub(crate) use self::{
     contact::{Contact, HELLO},
@@ -47,6 +50,7 @@ pub(crate) use self::{
     messages::MESSAGES,
     receipts::{PendingReceipts, RECEIPTS},
     signature::{NOT_HELD, SignatureError, VerifiedRequest},
+    unread_events::StoredStream,
 };
 use crate::{config::ClusterKey, observe::metrics::LabelledCounter};
 
@@ -73,6 +77,10 @@ pub(crate) struct Cluster {
     /// Receipts that other replicas owe to this one.
     pub(crate) receipts: Arc<PendingReceipts>,
     receipts_in_flight: ReceiptsInFlight,
+    /// Ids of events, which all replicas seal alike.
+    pub(crate) event_ids: EventIds,
+    /// Events of replicas that have drained.
+    pub(crate) unread_events: UnreadEvents,
 }
 
 impl Cluster {
@@ -81,6 +89,7 @@ impl Cluster {
         own: Holder,
         keys: &[ClusterKey],
         registry: Registry,
+        (events, event_ids): (Arc<dyn EventLog>, EventIds),
     ) -> Result<Self, ClientError> {
         let settings = ClientSettings {
             proxy: Proxy::None,
@@ -99,6 +108,8 @@ impl Cluster {
             holders: HolderCache::default(),
             receipts: Arc::default(),
             receipts_in_flight: ReceiptsInFlight::default(),
+            event_ids,
+            unread_events: UnreadEvents::new(events),
             own,
         })
     }

@@ -27,6 +27,9 @@ const ROW: &str = "gateway:";
 /// Key of the text that was sealed by the key of the cluster.
 const SEAL: &str = "seal";
 
+/// Key of the secret that seals the ids of events. It is sealed by the key of the cluster.
+const EVENT_SECRET: &str = "events";
+
 /// Content of that text.
 const SEALED: &[u8] = b"stayput";
 
@@ -202,26 +205,51 @@ impl Registry {
     /// # Errors
     /// [`RegistryError::OtherSeal`] if none of the keys is it.
     pub(crate) async fn check_seal(&self, key: &SealKey) -> Result<(), RegistryError> {
+        match self.sealed(key, SEAL, SEALED).await? == SEALED {
+            true => Ok(()),
+            false => Err(RegistryError::OtherSeal),
+        }
+    }
+
+    /// Returns the secret that seals the ids of events in this cluster. The first gateway proposes it.
+    ///
+    /// # Errors
+    /// [`RegistryError::OtherSeal`] if it was sealed by another key.
+    pub(crate) async fn event_secret(
+        &self,
+        key: &SealKey,
+        proposed: &[u8; 32],
+    ) -> Result<[u8; 32], RegistryError> {
+        let secret = self.sealed(key, EVENT_SECRET, proposed).await?;
+        secret.try_into().map_err(|_| RegistryError::OtherSeal)
+    }
+
+    /// Returns a text that the key of the cluster has sealed, or seals `first` if there is none. A text that an older key
+    /// has sealed is sealed anew.
+    async fn sealed(
+        &self,
+        key: &SealKey,
+        name: &str,
+        first: &[u8],
+    ) -> Result<Vec<u8>, RegistryError> {
         for _ in 0..4 {
-            let known = self.store.load_state(id(), SEAL).await?;
-            let expected = match &known {
-                None => ExpectedValue::Absent,
+            let known = self.store.load_state(id(), name).await?;
+            let (plain, expected) = match &known {
+                None => (first.to_vec(), ExpectedValue::Absent),
                 Some(known) => {
                     let sealed = String::from_utf8_lossy(&known.bytes);
-                    if !key.open(SEAL, &sealed).is_ok_and(|opened| opened == SEALED) {
-                        return Err(RegistryError::OtherSeal);
+                    let opened = key.open(name, &sealed).map_err(|_| RegistryError::OtherSeal)?;
+                    if !key.is_outdated(name, &sealed) {
+                        return Ok(opened);
                     }
-                    if !key.is_outdated(SEAL, &sealed) {
-                        return Ok(());
-                    }
-                    ExpectedValue::At(known.revision)
+                    (opened, ExpectedValue::At(known.revision))
                 }
             };
-            let sealed = key.seal(SEAL, SEALED)?;
-            match self.put(SEAL, sealed.as_bytes(), expected).await {
-                // Another gateway was faster; its key has to be checked.
+            let sealed = key.seal(name, &plain)?;
+            match self.put(name, sealed.as_bytes(), expected).await {
+                // Another gateway was faster; its text counts.
                 Err(StoreError::Stale) => {}
-                put => return Ok(put?),
+                put => return Ok(put.map(|()| plain)?),
             }
         }
         Err(StoreError::Stale.into())

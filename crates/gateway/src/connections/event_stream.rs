@@ -49,6 +49,8 @@ struct State {
     events: VecDeque<QueuedEvent>,
     bytes: usize,
     last: u64,
+    /// Number of the last message that was taken by a reader.
+    taken: u64,
     ended: bool,
     /// The stream ended long ago, and its messages were dropped.
     cleared: bool,
@@ -82,13 +84,32 @@ impl State {
             return Some((number, text, then));
         }
         let next = self.events.iter_mut().find(|said| said.number > number)?;
+        self.taken = self.taken.max(next.number);
         Some((next.number, next.text.clone(), next.then.take()))
     }
 }
 
 impl EventStream {
     pub(crate) fn new(topic: Topic, server: Option<Arc<str>>) -> Arc<Self> {
-        Arc::new(Self { topic: Some(topic), server, state: Mutex::default(), read: Notify::new() })
+        Arc::new(Self::empty(topic, server))
+    }
+
+    fn empty(topic: Topic, server: Option<Arc<str>>) -> Self {
+        Self { topic: Some(topic), server, state: Mutex::default(), read: Notify::new() }
+    }
+
+    /// Builds a stream of another replica from its events and their numbers, in order. `None` if there are none.
+    pub(crate) fn restored(
+        topic: Topic,
+        server: Option<Arc<str>>,
+        events: Vec<(u64, Bytes)>,
+    ) -> Option<Arc<Self>> {
+        let (last, _) = *events.last()?;
+        let bytes = events.iter().map(|(_, text)| text.len()).sum();
+        let events =
+            events.into_iter().map(|(number, text)| QueuedEvent { number, text, then: None });
+        let state = State { events: events.collect(), bytes, last, ..State::default() };
+        Some(Arc::new(Self { state: Mutex::new(state), ..Self::empty(topic, server) }))
     }
 
     /// Creates a read-once stream. `gone` runs when the stream ends or loses its reader.
@@ -193,6 +214,22 @@ impl EventStream {
 
     pub(crate) fn is_cleared(&self) -> bool {
         self.state().cleared
+    }
+
+    /// Whether no reader has taken the last message.
+    pub(crate) fn is_unread(&self) -> bool {
+        let state = self.state();
+        state.events.back().is_some_and(|event| event.number > state.taken)
+    }
+
+    /// Returns the messages that are kept, with their numbers.
+    pub(crate) fn events(&self) -> Vec<(u64, Bytes)> {
+        self.state().events.iter().map(|event| (event.number, event.text.clone())).collect()
+    }
+
+    /// Key by which clients find the stream; `None` if it cannot be resumed.
+    pub(crate) fn topic(&self) -> Option<&Topic> {
+        self.topic.as_ref()
     }
 
     /// Number by which the stream is found; `None` if it cannot be resumed.

@@ -140,6 +140,13 @@ impl Connections {
         all.iter().filter(uses).take(limit).map(|ConnectionEntry(it)| it.clone()).collect()
     }
 
+    /// Returns the connections that began with this session and still use it by default.
+    pub(crate) fn begun_with(&self, session: SessionId) -> Vec<Arc<Connection>> {
+        let mut all = self.all();
+        all.retain(|it| it.session == session && it.default_session() == session);
+        all
+    }
+
     /// Returns the server of a session, if a connection to it is in memory.
     pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
         let all = self.read();

@@ -446,7 +446,7 @@ async fn stream(
     let last = headers.get(mcp::LAST_EVENT_ID).and_then(|id| id.to_str().ok());
     let place = last.and_then(|id| app.ids.open(&connection.owner, connection.session, id).ok());
     if let Some((topic, number)) = place
-        && let Some(stream) = connection.streams.get(topic.stream)
+        && let Some(stream) = listen_stream::find(app, connection, (&topic, &at.principal)).await
         // A stream of a server that the client may no longer use cannot be resumed.
         && stream.server().is_none_or(|server| app.leads_to(server, &at.principal))
     {

@@ -2,10 +2,12 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use stayput_core::Topic;
 use stayput_upstream::{Incoming, LinkKey, LinkOwner, Listener, PooledLink};
 
 use crate::{
     auth::Principal,
+    cluster::StoredStream,
     connections::{
         connection::Connection,
         deliver::{SourceLink, deliver, new_stream},
@@ -30,6 +32,34 @@ pub(crate) async fn open(
     connection.listen(stream.clone(), principal);
     resume(app, connection).await;
     stream
+}
+
+/// Finds a stream of a client that it continues: in memory, or in the store if the replica that had it has drained.
+pub(crate) async fn find(
+    app: &AppState,
+    connection: &Connection,
+    (topic, principal): (&Topic, &Principal),
+) -> Option<Arc<EventStream>> {
+    if let Some(stream) = connection.streams.get(topic.stream) {
+        return Some(stream);
+    }
+    let stored = match app.cluster.as_ref()?.unread_events.take(topic).await {
+        Ok(stored) => stored,
+        Err(error) => {
+            tracing::warn!("events that a client has not read could not be looked up: {error}");
+            None
+        }
+    };
+    let StoredStream { stream, listens } = stored?;
+    connection.streams.keep(&stream);
+    match listens {
+        true => connection.listen(stream.clone(), principal),
+        false => {
+            stream.end();
+            app.stream_cache.put(&stream);
+        }
+    }
+    Some(stream)
 }
 
 /// Starts to forward messages from every existing link of a client, when it listens for the first time or again.

@@ -23,6 +23,9 @@ const TICK: Duration = Duration::from_millis(50);
 const LAST_CALLS: Duration = Duration::from_secs(2);
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Longest time until calls whose links were closed have written their last events.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
 /// Phase of the drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -149,10 +152,27 @@ impl AppState {
         self.close_links(session.id()).await;
     }
 
-    /// Closes the links of a session, and the process that it is the claim for.
+    /// Closes the links of a session, and the process that it is the claim for. Stores what its clients have not read.
     async fn close_links(&self, session: SessionId) {
         self.server_claims.release(session, &self.links);
         self.links.release(session).await;
+        self.save_unread(session).await;
+    }
+
+    /// Stores the events that the clients of a session have not read, for the next holder. Calls whose links were closed have
+    /// a moment to end.
+    async fn save_unread(&self, session: SessionId) {
+        let Some(cluster) = &self.cluster else { return };
+        let end = Instant::now() + LAST_ANSWERS;
+        for connection in self.connections.begun_with(session) {
+            let listen_stream = connection.listen_stream();
+            while connection.streams.has_call(listen_stream.as_ref()) && Instant::now() < end {
+                tokio::time::sleep(CLOSE_POLL_INTERVAL).await;
+            }
+            if let Err(error) = cluster.unread_events.save(&connection).await {
+                tracing::warn!("events that a client has not read were not stored: {error}");
+            }
+        }
     }
 
     /// Releases the sessions that are not in use and that `may_move`. Returns their number.

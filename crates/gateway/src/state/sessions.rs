@@ -45,6 +45,9 @@ impl AppState {
         server: Option<&str>,
     ) -> Result<(), SessionOpenError> {
         self.engine.end_session(session, |name| self.servers.get(name).cloned()).await?;
+        if let Some(cluster) = &self.cluster {
+            cluster.unread_events.remove(session.owner(), session.id()).await;
+        }
         self.note(session.id(), Event::Ended { server, reason: EndReason::Closed });
         Ok(())
     }

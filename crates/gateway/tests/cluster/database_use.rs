@@ -48,13 +48,13 @@ enum Purpose {
 }
 
 /// Database that records all commands.
-enum Recorder {
+pub(crate) enum Recorder {
     Postgres { server: Postgres, log: PathBuf },
     Redis { server: Redis, monitor: Child, folder: tempfile::TempDir, upkeep: Vec<String> },
 }
 
 impl Recorder {
-    fn postgres() -> Self {
+    pub(crate) fn postgres() -> Self {
         let log = std::cell::RefCell::new(PathBuf::new());
         let server = Postgres::with(|data| {
             *log.borrow_mut() = data.join("log/commands");
@@ -70,7 +70,7 @@ impl Recorder {
         Self::Postgres { server, log: log.into_inner() }
     }
 
-    fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         let (server, folder) = (Redis::start(), tempfile::TempDir::new().unwrap());
         let file = fs::File::create(folder.path().join("commands")).unwrap();
         let mut monitor = server.cli();
@@ -83,14 +83,14 @@ impl Recorder {
         Self::Redis { server, monitor, folder, upkeep }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match self {
             Self::Postgres { server, .. } => server.url(),
             Self::Redis { server, .. } => server.url(),
         }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let file = match self {
             Self::Postgres { log, .. } => log.clone(),
             Self::Redis { folder, .. } => folder.path().join("commands"),
@@ -99,7 +99,7 @@ impl Recorder {
     }
 
     /// Returns the end of the log, after everything that was asked so far.
-    async fn position(&self, number: usize) -> usize {
+    pub(crate) async fn position(&self, number: usize) -> usize {
         let text = format!("position-{number}-of-the-test");
         // The monitor may not be connected yet.
         until("mark in the log", || {
@@ -131,6 +131,17 @@ impl Recorder {
                 all.filter(|line| !line.contains(" lua] ")).map(str::to_owned).collect()
             }
         }
+    }
+
+    /// Returns the commands in a part of the log that concern the events of clients.
+    pub(crate) fn uses_of_events(&self, log: &str) -> Vec<String> {
+        let table = match self {
+            Self::Postgres { .. } => "stayput_topic",
+            Self::Redis { .. } => "}:e\"",
+        };
+        let mut commands = self.commands(log);
+        commands.retain(|command| command.contains(table));
+        commands
     }
 
     fn purpose(&self, command: &str) -> Purpose {

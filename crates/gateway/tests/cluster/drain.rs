@@ -55,7 +55,7 @@ async fn count(urls: &[String], turn: &AtomicUsize, client: &Client) -> Value {
 }
 
 /// Settings with this time to drain.
-fn draining(store: &str, drain: &str) -> Value {
+pub(crate) fn draining(store: &str, drain: &str) -> Value {
     let mut settings = settings(store);
     settings["limits"] = json!({ "drain": drain });
     // Nothing here depends on the end of a lease.
@@ -141,7 +141,7 @@ async fn check_stop(database: &Database) {
 }
 
 /// Runs `stayput drain` for a gateway.
-async fn drain(gateway: &Gateway, arguments: &[&str]) -> (bool, String) {
+pub(crate) async fn drain(gateway: &Gateway, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stayput"));
     command.arg("drain").args(arguments).arg("--config").arg(gateway.config());
     let output = command.env("XDG_DATA_HOME", gateway.folder.path().join("data")).output();
