@@ -317,6 +317,11 @@ impl Hub {
         Ok(Run::new(&self.shared, run.map_err(|error| to_exception(&error))?))
     }
 
+    /// Refuses a server that does not exist. A hub over a gateway asks the gateway.
+    fn confirm_server(&self, server: String) -> PyResult<Operation> {
+        self.op(|hub| async move { ffi::confirm_server(&hub, &server).await })
+    }
+
     /// Creates the scope of a sub-agent whose access to a server is `isolated`, `inherited` or `denied`.
     #[pyo3(signature = (around, server, access))]
     fn sub_agent(&self, around: ScopeArg<'_>, server: &str, access: &str) -> PyResult<Scope> {

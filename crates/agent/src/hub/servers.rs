@@ -93,7 +93,7 @@ impl Servers {
         all.entry(agent.clone()).or_default().insert(name.to_owned(), Arc::new(entry))
     }
 
-    fn remove(&self, agent: &Agent, name: &str) -> Option<Arc<HubServer>> {
+    pub(crate) fn remove(&self, agent: &Agent, name: &str) -> Option<Arc<HubServer>> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.get_mut(agent)?.remove(name)
     }
@@ -268,12 +268,18 @@ impl Hub {
         added.ok_or_else(|| self.unknown_server(name))
     }
 
-    /// Refuses a name that is no server of any agent of this hub.
+    /// Refuses a name that is no server of any agent of this hub. A hub over a gateway refuses only what can be no name;
+    /// [`Hub::confirm_server`] asks the gateway.
     pub(crate) fn check_server_exists(&self, name: &str) -> Result<(), Error> {
-        if self.inner.servers.contains(name) { Ok(()) } else { Err(self.unknown_server(name)) }
+        let may_be_at_gateway = self.inner.gateway.is_some() && can_be_server(name);
+        if may_be_at_gateway || self.inner.servers.contains(name) {
+            Ok(())
+        } else {
+            Err(self.unknown_server(name))
+        }
     }
 
-    fn unknown_server(&self, name: &str) -> Error {
+    pub(super) fn unknown_server(&self, name: &str) -> Error {
         let known = self.server_names();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         Error::UnknownServer { server: name.to_owned(), known }

@@ -71,11 +71,25 @@ impl AccessRules {
 
     /// Refuses calls on a hub while a rule names a server that does not exist: a typing error must not grant access.
     pub(crate) fn check(&self, hub: &Hub) -> Result<(), Error> {
-        let concerned = |it: &&NamedRule| it.hub.is_none_or(|id| id == hub.inner.id);
-        for rule in self.0.iter().filter(concerned).filter(|it| !it.is_known) {
+        for rule in self.concerning(hub).filter(|it| !it.is_known) {
             hub.check_server_exists(&rule.server)?;
         }
         Ok(())
+    }
+
+    /// Asks the gateway, if the hub is connected to one, whether the servers of all rules exist.
+    pub(crate) async fn confirm(&self, hub: &Hub) -> Result<(), Error> {
+        if hub.inner.gateway.is_some() {
+            for rule in self.concerning(hub) {
+                hub.confirm_server(&rule.server).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn concerning<'a>(&'a self, hub: &Hub) -> impl Iterator<Item = &'a NamedRule> + use<'a> {
+        let id = hub.inner.id;
+        self.0.iter().filter(move |it| it.hub.is_none_or(|of| of == id))
     }
 
     /// Returns the branch of a session that the sub-agent uses on a server: 0 is the link of the session itself.
