@@ -1,12 +1,6 @@
 //! Hub, for Python.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use pyo3::prelude::*;
 use serde_json::{json, value::RawValue};
@@ -14,6 +8,7 @@ use stayput::{
     DefaultSessionOptions, Error, Expiry, Handlers, Limits, Ticket,
     ffi::{self, ListKind},
 };
+use stayput_sync::Mutex;
 
 use crate::{
     callback_channel::callbacks,
@@ -25,7 +20,7 @@ use crate::{
     scope::{Run, Scope, ScopeArg},
     server_request::handlers,
     session::{OpenedSession, Session, SessionArg},
-    shared_hub::{ProcessLocal, SharedHub, lock, seconds},
+    shared_hub::{ProcessLocal, SharedHub, seconds},
     value::IntoPython,
 };
 
@@ -201,7 +196,7 @@ impl Hub {
 
     /// Returns the requests to run callbacks, once.
     fn callback_requests(&self) -> Option<CallbackRequests> {
-        let receiver = lock(&self.shared.callbacks).take()?;
+        let receiver = self.shared.callbacks.lock().take()?;
         Some(CallbackRequests::new(&self.shared, receiver))
     }
 

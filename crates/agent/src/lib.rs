@@ -80,7 +80,6 @@ mod events;
 pub mod ffi;
 mod handlers;
 mod hub;
-mod lock;
 mod session;
 
 pub use call::{CallResult, Content, Prompt, Resource, Tool, ToolCall, ToolResult};

@@ -15,7 +15,7 @@ mod table;
 
 use std::{
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -34,6 +34,7 @@ pub use released::LostReason;
 use released::ReleasedSessions;
 use restore::RestoredSessions;
 pub use session::{ActiveSession, Session};
+use stayput_sync::RwLock;
 pub use sweep::SweepReport;
 use table::SessionTable;
 
@@ -291,12 +292,12 @@ impl Sessions {
     /// Returns the current settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        *self.settings.read().unwrap_or_else(PoisonError::into_inner)
+        *self.settings.read()
     }
 
     /// Sets expiry and limits for new sessions. Existing sessions keep theirs.
     pub fn reconfigure(&self, expiry: Expiry, sessions: SessionLimits) {
-        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        let mut settings = self.settings.write();
         (settings.expiry, settings.sessions) = (expiry, sessions);
     }
 

@@ -3,11 +3,12 @@
 use std::{
     future, io,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open};
+use stayput_sync::Mutex;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     runtime::Handle,
@@ -94,7 +95,7 @@ impl LocalHost {
     }
 
     fn watchdog(&self) -> MutexGuard<'_, Option<Watchdog>> {
-        self.watchdog.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watchdog.lock()
     }
 }
 
@@ -128,7 +129,7 @@ impl LocalControl {
     }
 
     fn leader(&self) -> MutexGuard<'_, Leader> {
-        self.leader.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leader.lock()
     }
 }
 

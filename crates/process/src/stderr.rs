@@ -1,10 +1,8 @@
 //! End of a child's stderr.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, fmt, sync::MutexGuard};
+
+use stayput_sync::Mutex;
 
 /// Last lines that a child wrote to stderr, for the operator who has to find out why it died.
 ///
@@ -66,7 +64,7 @@ impl StderrTail {
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock()
     }
 }
 

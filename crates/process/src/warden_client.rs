@@ -8,12 +8,13 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream as StdStream,
     },
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg, shutdown,
 };
+use stayput_sync::Mutex;
 use tokio::{
     io::Interest,
     net::UnixStream,
@@ -30,7 +31,6 @@ use super::{
     procfs::ProcessRef,
     warden_process::WardenProcess,
 };
-use crate::lock::lock;
 
 /// Connection to one warden. The warden ends when the last reference is dropped.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl WardenClient {
     /// Sends a frame directly if the queue is empty and the socket takes it; otherwise queues it. Errors of the
     /// socket are left to the writer task.
     fn post(&self, frame: Vec<u8>, child_pipes: Option<ChildPipes>) {
-        let mut unsent = lock(&self.unsent);
+        let mut unsent = self.unsent.lock();
         let sent =
             if *unsent == 0 { send(&self.socket, &frame, child_pipes.as_ref()) } else { Ok(0) };
         let rest = match sent {
@@ -171,7 +171,7 @@ impl WardenClient {
 
 impl PendingRequests {
     fn table(&self) -> MutexGuard<'_, PendingTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     fn take(&self, answer: &Answer) {
@@ -289,7 +289,7 @@ async fn write_frames(
         if send_frame(&socket, &frame, child_pipes.as_ref()).await.is_err() {
             break;
         }
-        *lock(&unsent) -= 1;
+        *unsent.lock() -= 1;
     }
     let _ = shutdown(&*socket, Shutdown::Both);
 }

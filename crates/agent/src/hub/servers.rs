@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLockReadGuard},
 };
 
 use serde::Serialize;
 use stayput_config::{OnLoss, ServerEntry, ToolFilter};
 use stayput_core::Agent;
+use stayput_sync::RwLock;
 use stayput_upstream::{Options, Server, TransportConfig};
 
 use super::{
@@ -76,10 +77,8 @@ pub(crate) struct Servers(RwLock<BTreeMap<Agent, BTreeMap<String, Arc<HubServer>
 const AGENT_SEPARATOR: &str = "_byagent_";
 
 impl Servers {
-    fn read(
-        &self,
-    ) -> std::sync::RwLockReadGuard<'_, BTreeMap<Agent, BTreeMap<String, Arc<HubServer>>>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Agent, BTreeMap<String, Arc<HubServer>>>> {
+        self.0.read()
     }
 
     /// Adds a server. Returns the one that had this name before.
@@ -89,12 +88,12 @@ impl Servers {
         name: &str,
         entry: HubServer,
     ) -> Option<Arc<HubServer>> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         all.entry(agent.clone()).or_default().insert(name.to_owned(), Arc::new(entry))
     }
 
     pub(crate) fn remove(&self, agent: &Agent, name: &str) -> Option<Arc<HubServer>> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         all.get_mut(agent)?.remove(name)
     }
 

@@ -3,18 +3,18 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use stayput_core::SessionId;
+use stayput_sync::Mutex;
 
 use super::guard::SessionGuard;
 use crate::{
     Error, Hub,
     hub::{HubInner, KnownGenerations},
-    lock::lock,
 };
 
 /// Access of a sub-agent to one server. Without a rule it uses the link of its parent.
@@ -114,7 +114,7 @@ pub(crate) struct Branches(Mutex<Vec<Branch>>);
 impl Branches {
     /// Returns the number of the branch in a session, and creates the branch at its first use.
     fn number_in(&self, guard: &SessionGuard, generations: &Arc<KnownGenerations>) -> u64 {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let known = all.iter().find(|it| it.session == guard.id && it.hub.id == guard.hub_id());
         if let Some(known) = known {
             return known.number;

@@ -3,10 +3,12 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use stayput_sync::Mutex;
 
 use crate::{Record, Session, SessionId};
 
@@ -32,7 +34,7 @@ pub(super) enum Reachability {
 
 impl SweepBacklog {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Adds an ended session with its last live record.

@@ -2,9 +2,11 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
+
+use stayput_sync::Mutex;
 
 use super::{SessionOpenError, Sessions, backlog::Reachability};
 use crate::{Session, SessionId, Timestamp};
@@ -16,7 +18,7 @@ pub(super) struct ReleasingSessions(Mutex<HashSet<SessionId>>);
 
 impl ReleasingSessions {
     fn ids(&self) -> MutexGuard<'_, HashSet<SessionId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn contains(&self, id: SessionId) -> bool {

@@ -3,8 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, MutexGuard, OnceLock},
 };
+
+use stayput_sync::Mutex;
 
 use super::table::key_digest;
 use crate::{Agent, Generation, HandleHash, Key, Owner, Record, Session, SessionId};
@@ -36,7 +38,7 @@ pub(super) struct ReleasedSessions {
 
 impl ReleasedSessions {
     fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 
     pub(super) fn set_on_lost(&self, on_lost: OnLost) {
@@ -76,7 +78,7 @@ impl ReleasedSessions {
     }
 
     fn superseded_keys(&self) -> MutexGuard<'_, HashMap<u128, Generation>> {
-        self.superseded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.superseded.lock()
     }
 
     /// Notes that another session has the key of this forgotten one.

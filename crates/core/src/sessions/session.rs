@@ -5,10 +5,12 @@ use std::{
     fmt,
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use stayput_sync::Mutex;
 
 use crate::{
     Clock, EndReason, Generation, HandleHash, MAX_HANDLES_PER_SESSION, Owner, Record, SessionId,
@@ -97,7 +99,7 @@ impl Session {
     }
 
     fn details(&self) -> MutexGuard<'_, Details> {
-        self.details.lock().unwrap_or_else(PoisonError::into_inner)
+        self.details.lock()
     }
 
     /// Copies the fields that every call reads out of the record.

@@ -3,10 +3,11 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, RwLockWriteGuard},
 };
 
 use rustc_hash::FxBuildHasher;
+use stayput_sync::RwLock;
 
 use crate::{Clock, Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits};
 
@@ -44,12 +45,8 @@ struct WatchEntry {
 }
 
 impl SessionTable {
-    fn read(&self) -> RwLockReadGuard<'_, Indexes> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write(&self) -> RwLockWriteGuard<'_, Indexes> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 
     /// Sets the lease under which claimed sessions can be inserted.
@@ -58,19 +55,19 @@ impl SessionTable {
     }
 
     pub(super) fn by_id(&self, id: SessionId) -> Option<Arc<Session>> {
-        self.read().sessions.get(&id).cloned()
+        self.0.read().sessions.get(&id).cloned()
     }
 
     pub(super) fn by_key(&self, key: &Digest) -> Option<Arc<Session>> {
-        self.read().keys.get(&key.truncate()).cloned()
+        self.0.read().keys.get(&key.truncate()).cloned()
     }
 
     pub(super) fn by_handle(&self, hash: &HandleHash) -> Option<Arc<Session>> {
-        self.read().handles.get(hash).cloned()
+        self.0.read().handles.get(hash).cloned()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Session>> {
-        self.read().sessions.values().cloned().collect()
+        self.0.read().sessions.values().cloned().collect()
     }
 
     /// Collects the sessions for which `which` returns a value. Reference counts of the others stay
@@ -79,7 +76,7 @@ impl SessionTable {
         &self,
         which: impl Fn(&Session) -> Option<T>,
     ) -> Vec<(Arc<Session>, T)> {
-        let indexes = self.read();
+        let indexes = self.0.read();
         indexes
             .sessions
             .values()
@@ -88,19 +85,19 @@ impl SessionTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.read().sessions.len()
+        self.0.read().sessions.len()
     }
 
     /// Returns whether exactly this object is held. A later incarnation with the same id is another
     /// one.
     pub(super) fn contains(&self, session: &Session) -> bool {
-        let indexes = self.read();
+        let indexes = self.0.read();
         indexes.sessions.get(&session.id()).is_some_and(|held| std::ptr::eq(&**held, session))
     }
 
     /// Returns whether a call waits for the store's answer on this session.
     pub(super) fn is_watched(&self, id: SessionId) -> bool {
-        self.read().watched.contains_key(&id)
+        self.0.read().watched.contains_key(&id)
     }
 
     /// Starts to count the releases of a session. Call it before the store is asked for the

@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
+use stayput_sync::Mutex;
 
 use crate::{
     Agent, Clock, Connection, Epoch, ExpectedRevision, ExpectedValue, Generation, HandleHash,
@@ -33,7 +34,7 @@ impl MemoryStore {
     /// Runs `work` under the lock. No code of a caller runs inside, so a poisoned lock is still
     /// consistent.
     fn with_tables<R>(&self, work: impl FnOnce(&mut Tables) -> R) -> R {
-        work(&mut self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.tables.lock())
     }
 }
 

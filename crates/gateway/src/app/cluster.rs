@@ -6,12 +6,13 @@ use std::{
     io,
     os::unix::fs::DirBuilderExt as _,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use stayput_core::{Digest, EventIds, EventLog, Holder, Sessions, Store};
 use stayput_stores::Address;
+use stayput_sync::Mutex;
 use tokio::{net::TcpListener, sync::watch, time::Instant};
 
 use super::{Plan, ServeError, build};
@@ -218,7 +219,7 @@ impl Registration {
     /// Logs what other gateways have configured differently, each sentence once.
     fn log_differences(&self, live: &[LiveGateway]) {
         let others = live.iter().filter(|it| it.holder.id != self.holder.id);
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         let sentences: HashSet<_> = others.flat_map(|it| differences(&self.row, it)).collect();
         sentences.difference(&logged).for_each(|sentence| tracing::warn!("{sentence}"));
         *logged = sentences;

@@ -3,13 +3,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use stayput_core::{Holder, HolderId};
 use stayput_http::{Target, TargetError};
+use stayput_sync::RwLock;
 use tokio::{sync::watch, time::Instant};
 
 /// One replica.
@@ -64,9 +65,9 @@ impl Peers {
     /// Returns a replica, which the store has named. It may be newer than the last read of the registry.
     pub(super) fn get(&self, holder: &Holder) -> Arc<Peer> {
         let key = key(holder);
-        let known = self.all.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self.all.read().get(&key).cloned();
         known.unwrap_or_else(|| {
-            let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.all.write();
             // Another request may have added it meanwhile.
             all.entry(key).or_insert_with(|| Arc::new(Peer::new(holder))).clone()
         })
@@ -74,7 +75,7 @@ impl Peers {
 
     /// Returns the replica with this id.
     pub(super) fn find(&self, id: &str) -> Option<Holder> {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read();
         let id: HolderId = id.parse().ok()?;
         let found = all.values().filter(|peer| peer.holder.id == id);
         found.max_by_key(|peer| peer.added).map(|peer| peer.holder.clone())
@@ -82,13 +83,13 @@ impl Peers {
 
     /// Returns all replicas.
     pub(super) fn all(&self) -> Vec<Holder> {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read();
         all.values().map(|peer| peer.holder.clone()).collect()
     }
 
     /// Returns one of the replicas that take new sessions, each in turn.
     pub(super) fn next(&self) -> Option<Holder> {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read();
         let takes = |peer: &&Arc<Peer>| !peer.draining.load(Ordering::Relaxed);
         let peers: Vec<_> = all.values().filter(takes).map(|peer| &peer.holder).collect();
         let mut peers: Vec<_> = peers.into_iter().filter(|it| !it.address.is_empty()).collect();
@@ -105,7 +106,7 @@ impl Peers {
         since: Instant,
     ) -> Vec<Holder> {
         let live: HashMap<_, _> = live.map(|it| (key(&it.0), it)).collect();
-        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.write();
         let gone: Vec<_> =
             all.extract_if(|key, peer| peer.added < since && !live.contains_key(key)).collect();
         for (key, (holder, is_draining)) in live {

@@ -3,13 +3,14 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, MutexGuard, atomic::Ordering},
     task::Poll,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
 use stayput_core::{Handle, Holder, Owner};
+use stayput_sync::Mutex;
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, header as mcp};
 
 use crate::{
@@ -230,7 +231,7 @@ impl LegacyClient {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// Returns the connection, once `initialize` has made one.

@@ -4,13 +4,14 @@ use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
 };
 
 use futures_util::task::AtomicWaker;
+use stayput_sync::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 /// Idle time of a socket with a request in progress.
@@ -114,7 +115,7 @@ impl Default for Sockets {
 
 impl Sockets {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Adds a socket. At a limit, the socket that was idle longest is closed.

@@ -4,7 +4,7 @@
 //! has a key.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,6 +14,7 @@ use http::HeaderMap;
 use stayput_core::{
     ActiveSession, Agent, Handle, Key, OpenOptions, OpenedSession, Origin, SessionOpenError,
 };
+use stayput_sync::Mutex;
 use stayput_upstream::{ClientInfo, LinkOwner};
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version};
 use tokio::{
@@ -99,7 +100,7 @@ impl StdioConversation {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Application state at the time the client connected. Use [`StdioConversation::present`] for what a reload can

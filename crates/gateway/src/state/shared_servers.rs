@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use stayput_core::{
     ActiveSession, Agent, Digest, Expiry, Generation, Holder, Key, Name, OpenOptions, Owner,
     SessionId, SessionOpenError, Timestamp,
 };
+use stayput_sync::Mutex;
 use stayput_upstream::{Isolation, LinkOwner, Links, Scope, Server};
 use tokio::time::Instant;
 
@@ -253,12 +254,12 @@ impl AppState {
 
 impl ServerClaims {
     fn insert(&self, claim: SessionId, of: (Arc<str>, Scope)) {
-        lock(&self.claimed).insert(claim, of);
+        self.claimed.lock().insert(claim, of);
     }
 
     /// Whether a session is the claim for a process.
     pub(crate) fn has(&self, claim: SessionId) -> bool {
-        lock(&self.claimed).contains_key(&claim)
+        self.claimed.lock().contains_key(&claim)
     }
 
     /// Whether this replica holds no process for several sessions.
@@ -268,7 +269,7 @@ impl ServerClaims {
 
     /// Closes the process of a claim that this replica has lost. Another one may have started its own.
     pub(crate) fn release(&self, claim: SessionId, links: &Links) {
-        let claimed = lock(&self.claimed).remove(&claim);
+        let claimed = self.claimed.lock().remove(&claim);
         if let Some((server, scope)) = claimed {
             drop(links.release_scope(&server, &scope));
         }
@@ -276,7 +277,7 @@ impl ServerClaims {
 
     /// Whether the profile of a server is due to be read. It counts as read from now on.
     fn begin_profile(&self, place: &(String, Owner)) -> bool {
-        let mut all = lock(&self.profiles);
+        let mut all = self.profiles.lock();
         all.retain(|_, at| at.elapsed() < PROFILE_LIFETIME);
         let is_due = !all.contains_key(place);
         all.insert(place.clone(), Instant::now());
@@ -284,10 +285,6 @@ impl ServerClaims {
     }
 
     fn forget_profile(&self, place: &(String, Owner)) {
-        lock(&self.profiles).remove(place);
+        self.profiles.lock().remove(place);
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

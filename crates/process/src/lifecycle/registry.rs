@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
+use stayput_sync::Mutex;
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::Lifecycle;
@@ -106,7 +107,7 @@ impl Registry {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, MutexGuard, OnceLock},
 };
 
 use http::HeaderValue;
 use stayput_core::{Agent, Handle, HandleHash, Key, Owner, SessionId, SessionOpenError};
+use stayput_sync::Mutex;
 use tokio::sync::OnceCell;
 use tracing::Span;
 
@@ -205,7 +206,7 @@ impl RequestSession {
     }
 
     fn reported_loss(&self) -> MutexGuard<'_, Option<SessionId>> {
-        self.reported_loss.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reported_loss.lock()
     }
 
     /// Returns whether the response reports a loss.

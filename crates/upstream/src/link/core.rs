@@ -1,11 +1,12 @@
 //! Inner state of a link, shared by its callers, tasks and transport.
 
 use bytes::Bytes;
+use stayput_sync::Mutex;
 use stayput_wire::{Era, Message};
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -23,10 +24,7 @@ use crate::{
     AtCapacity, Budget, Delivery, InitializeResult, Loss, LossReason, Scope, Server,
     budget::link_permit::LinkPermit,
     link::request_id,
-    util::{
-        flag::{CompletionGuard, Flag},
-        lock::lock,
-    },
+    util::flag::{CompletionGuard, Flag},
 };
 
 /// Data shared by all links of a pool.
@@ -166,7 +164,7 @@ impl Core {
         scope: &Scope,
         completion: CompletionGuard,
     ) -> Result<(), AtCapacity> {
-        if let Some(permit) = &mut *lock(&self.permit) {
+        if let Some(permit) = &mut *self.permit.lock() {
             permit.assign(scope.owner())?;
             permit.follow(completion);
         }
@@ -180,7 +178,7 @@ impl Core {
     /// ask as soon as the handshake is done.
     pub(crate) fn hold_requests(&self, capabilities: ClientCapabilities) {
         if !self.is_shared() && capabilities != ClientCapabilities::default() {
-            lock(&self.listeners).begin_to_hold(capabilities);
+            self.listeners.lock().begin_to_hold(capabilities);
         }
     }
 
@@ -190,7 +188,7 @@ impl Core {
             return;
         }
         let requests = {
-            let mut listeners = lock(&self.listeners);
+            let mut listeners = self.listeners.lock();
             let requests = listeners.take_held(capabilities);
             self.releases_held.store(listeners.is_holding(), Ordering::Relaxed);
             requests
@@ -203,22 +201,22 @@ impl Core {
 
     /// Marks the permit as that of an opened link, which clients use from now on.
     pub(crate) fn settled(&self) {
-        self.releases_held.store(lock(&self.listeners).is_holding(), Ordering::Relaxed);
-        if let Some(permit) = &mut *lock(&self.permit) {
+        self.releases_held.store(self.listeners.lock().is_holding(), Ordering::Relaxed);
+        if let Some(permit) = &mut *self.permit.lock() {
             permit.settle();
         }
     }
 
     /// Frees the permit and raises `gone`.
     pub(crate) fn vanish(&self) {
-        let permit = lock(&self.permit).take();
+        let permit = self.permit.lock().take();
         drop(permit);
         self.gone.raise();
     }
 
     /// Marks the permit as about to be freed, so that the budget does not evict another link for it.
     pub(crate) fn leave(&self) {
-        if let Some(permit) = &*lock(&self.permit) {
+        if let Some(permit) = &*self.permit.lock() {
             permit.leaving();
         }
     }
@@ -226,7 +224,7 @@ impl Core {
     /// Removes calls from the table. If none is left, notifies the budget that the link may be idle.
     fn withdraw<T>(&self, take: impl FnOnce(&mut Pending) -> T) -> T {
         let (taken, idle) = {
-            let mut pending = lock(&self.pending);
+            let mut pending = self.pending.lock();
             (take(&mut pending), pending.len() == 0)
         };
         if idle {
@@ -242,7 +240,7 @@ impl Core {
 
     /// Removes a call that usually is not in the table any more.
     pub(crate) fn take_left(&self, number: u64) -> Option<Arc<PendingCall>> {
-        let left = lock(&self.pending).is_in_flight(number);
+        let left = self.pending.lock().is_in_flight(number);
         if left { self.take(number) } else { None }
     }
 
@@ -308,7 +306,7 @@ impl Core {
         pending_call: Arc<PendingCall>,
         prepared: PreparedMessage,
     ) -> Result<Call, CallError> {
-        let earlier = lock(&self.pending).add(pending_call.clone())?;
+        let earlier = self.pending.lock().add(pending_call.clone())?;
         let call = Call::new(self.clone(), pending_call);
         self.hand_over_held(&call.pending_call.inbox, call.pending_call.capabilities);
         self.transport.request(self, &call.pending_call, prepared);
@@ -321,7 +319,7 @@ impl Core {
     /// Stores the task that reads the answer of this call.
     pub(crate) fn driven(&self, pending_call: &PendingCall, driver: AbortHandle) {
         pending_call.read_by_task(driver);
-        if !lock(&self.pending).is_in_flight(pending_call.number) {
+        if !self.pending.lock().is_in_flight(pending_call.number) {
             // The link ended before the task was stored: stop it here.
             pending_call.stop_driver();
         }
@@ -335,7 +333,7 @@ impl Core {
     /// Sends the answer to a request of the server, unless it was cancelled, its call has ended or the link
     /// has ended.
     pub(crate) fn answer_asked(self: &Arc<Self>, question: u64, text: &str) {
-        if lock(&self.pending).answered(question) {
+        if self.pending.lock().answered(question) {
             self.tell(prepare::one_line(text));
         }
     }
@@ -373,7 +371,7 @@ impl Core {
         let unsent =
             !pending_call.is_handshake && self.transport.cancel(self, pending_call.number, reason);
         if unsent {
-            lock(&self.pending).settle(pending_call.number);
+            self.pending.lock().settle(pending_call.number);
         }
         pending_call.stop_driver();
         unsent
@@ -397,7 +395,7 @@ impl Core {
     pub(crate) fn close(&self, loss: Loss, not_sent: &dyn Fn(u64) -> bool) -> bool {
         let loss = Arc::new(loss);
         let failed = {
-            let mut pending = lock(&self.pending);
+            let mut pending = self.pending.lock();
             if !pending.close(&loss) {
                 return false;
             }
@@ -420,7 +418,7 @@ impl Core {
     /// answer for a moment: it is more precise than an unknown delivery.
     pub(crate) fn end_unknown_session(self: &Arc<Self>, detail: &str) -> Arc<Loss> {
         let loss = Arc::new(Loss::new(LossReason::SessionUnknown, detail));
-        let mut pending = lock(&self.pending);
+        let mut pending = self.pending.lock();
         let first = pending.close(&loss);
         let loss = pending.closed().cloned().unwrap_or(loss);
         drop(pending);
@@ -450,7 +448,7 @@ impl Core {
 
     /// Calls `callback` once when the link ends, or now if it has ended.
     pub(super) fn on_loss(&self, callback: LossCallback) {
-        lock(&self.listeners).on_loss = Some(callback);
+        self.listeners.lock().on_loss = Some(callback);
         // The link may have ended before the callback was stored.
         if let Some(loss) = self.loss() {
             self.report_loss(&loss);
@@ -458,7 +456,7 @@ impl Core {
     }
 
     fn report_loss(&self, loss: &Loss) {
-        let callback = lock(&self.listeners).on_loss.take();
+        let callback = self.listeners.lock().on_loss.take();
         if let Some(callback) = callback {
             callback(loss);
         }
@@ -467,7 +465,7 @@ impl Core {
     fn end_listeners(&self, loss: &Arc<Loss>) {
         self.report_loss(loss);
         let (listeners, held) = {
-            let mut listeners = lock(&self.listeners);
+            let mut listeners = self.listeners.lock();
             (listeners.drain(), listeners.drop_held())
         };
         drop(held);
@@ -478,7 +476,7 @@ impl Core {
 
     /// Reason why the link has ended, if it has.
     pub(crate) fn loss(&self) -> Option<Arc<Loss>> {
-        lock(&self.pending).closed().cloned()
+        self.pending.lock().closed().cloned()
     }
 
     pub(crate) fn lost(&self, delivery: Delivery) -> Option<CallError> {
@@ -486,12 +484,12 @@ impl Core {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        lock(&self.pending).len()
+        self.pending.lock().len()
     }
 
     /// Start of the time without calls in flight. `None` if there is one, or never was.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
-        lock(&self.pending).quiet_since()
+        self.pending.lock().quiet_since()
     }
 }
 

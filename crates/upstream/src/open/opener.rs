@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use stayput_http::Worker;
 use stayput_http::{Client, ClientSettings, Proxy, Target, Trust};
 use stayput_process::{Processes, Program, StartError};
+use stayput_sync::Mutex;
 use stayput_wire::Era;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -32,7 +33,7 @@ use crate::{
         handshake::{self, HandshakeAttempt, HandshakeError},
         started_child::StartedChild,
     },
-    util::{flag::CompletionGuard, lock::lock},
+    util::flag::CompletionGuard,
 };
 
 /// Opens links. Expensive resources are created once and shared: HTTP clients with their connections, and the
@@ -432,7 +433,7 @@ impl Opener {
             return Ok(alike.with_own_pool());
         }
         let (now, key) = (Instant::now(), (server.shared_name(), server.identity(expansion)));
-        let mut pools = lock(&self.pools);
+        let mut pools = self.pools.lock();
         // By then the idle connections have timed out. While a link uses a client, further links get it from the route of
         // that link, and do not come here.
         let idle = ClientSettings::default().idle;
@@ -447,7 +448,7 @@ impl Opener {
     /// Returns the base client for this trust and proxy, from which the others are derived.
     fn alike(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, LinkOpenError> {
         let key = (endpoint.trust.clone(), endpoint.proxy.clone());
-        let mut clients = lock(&self.clients);
+        let mut clients = self.clients.lock();
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
         }

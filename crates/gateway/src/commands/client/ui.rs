@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
     pin::Pin,
     process::{Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stayput_core::{Clock as _, SessionId, SystemClock};
+use stayput_sync::Mutex;
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
@@ -194,7 +195,7 @@ impl Dashboard {
         }
         let sent = head.headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
         let sent = sent.and_then(|it| it.strip_prefix("Bearer ")).unwrap_or_default();
-        let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut token = self.token.lock();
         if !token.as_ref().is_some_and(|token| token.is(sent)) {
             let sentence = "this address was used already, or is not the one that `stayput ui` printed; start \
                             `stayput ui` again for a new one";

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, MutexGuard, PoisonError, Weak},
+    sync::{Arc, MutexGuard, Weak},
 };
 
 use stayput_core::{ActiveSession, Session, SessionId, Sessions};
@@ -42,7 +42,7 @@ impl Connection {
     }
 
     pub(super) fn used_sessions(&self) -> MutexGuard<'_, UsedSessions> {
-        self.used_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used_sessions.lock()
     }
 
     /// Returns the session of calls that name none.

@@ -12,13 +12,14 @@ use std::{
     fmt,
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Connection as InStore, Generation, Handle, HandleHash, Owner, SessionId};
+use stayput_sync::Mutex;
 use stayput_upstream::{ClientCapabilities, ClientInfo, LinkKey};
 use stayput_wire::Version;
 use tokio::{task::AbortHandle, time::Instant};
@@ -245,11 +246,11 @@ impl Connection {
     }
 
     fn noted(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.noted.lock()
     }
 
     fn activity(&self) -> MutexGuard<'_, Activity> {
-        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+        self.activity.lock()
     }
 
     /// Whether nothing is in flight, so that the connection can be dropped from memory while the store keeps it.

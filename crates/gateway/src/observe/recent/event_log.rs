@@ -1,12 +1,9 @@
 //! Last events of the gateway, and a feed of new ones.
 
-use std::{
-    collections::VecDeque,
-    mem::size_of,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, mem::size_of, sync::Arc};
 
 use stayput_core::{Clock as _, SessionId, SystemClock, Timestamp};
+use stayput_sync::Mutex;
 use tokio::sync::broadcast;
 
 /// Number of events that are kept.
@@ -96,7 +93,7 @@ impl EventLog {
     /// Adds an event, and sends it to the open pages. A loss that is in the log is not added again: the log has it
     /// from the end of the link, and the call that reports it comes later.
     pub(crate) fn add(&self, event: LoggedEvent) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         if event.kind == "lost" && kept.events.iter().any(|known| known.is_same_loss(&event)) {
             return;
         }
@@ -115,7 +112,7 @@ impl EventLog {
         &self,
         after: u64,
     ) -> (Vec<Arc<LoggedEvent>>, broadcast::Receiver<Arc<LoggedEvent>>) {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         // A number of an earlier process may be higher than any of this one.
         let after = if after > kept.last { 0 } else { after };
         let events = kept.events.iter().filter(|event| event.number > after).cloned().collect();
@@ -124,14 +121,10 @@ impl EventLog {
 
     /// Returns the kept losses of a session, the latest first.
     pub(crate) fn losses(&self, session: SessionId) -> Vec<Arc<LoggedEvent>> {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         let of_session =
             |event: &&Arc<LoggedEvent>| event.kind == "lost" && event.session == Some(session);
         kept.events.iter().rev().filter(of_session).cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EventBuffer> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,13 +4,14 @@ use std::{
     collections::VecDeque,
     mem::size_of,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use serde::Serialize;
+use stayput_sync::Mutex;
 use tokio::{sync::watch, task::AbortHandle};
 
 /// Time between two samples.
@@ -106,7 +107,7 @@ impl Samples {
     }
 
     fn lock(&self) -> MutexGuard<'_, SampleBuffer> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

@@ -6,7 +6,7 @@ mod url_probe;
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -29,11 +29,9 @@ use crate::{
         opener::{OpenRequest, Opener},
     },
     pool::probed_links::ProbedLink,
-    util::{
-        flag::{CompletionGuard, Flag},
-        lock::lock,
-    },
+    util::flag::{CompletionGuard, Flag},
 };
+use stayput_sync::Mutex;
 
 /// Timeout for lists that are fetched again, because other requests wait for them.
 const RELEARN_TIMEOUT: Duration = Duration::from_secs(4);
@@ -82,13 +80,13 @@ pub(crate) struct ProfileRequest<'a> {
 
 impl Profiles {
     fn entry(&self, identity: Identity) -> Arc<ProfileEntry> {
-        lock(&self.learned).entry(identity).or_default().clone()
+        self.learned.lock().entry(identity).or_default().clone()
     }
 
     /// Returns the cache entry for lists of this owner.
     fn own(&self, profile_key: ProfileKey<'_>) -> Arc<ProfileEntry> {
         let Some(owner) = profile_key.owner else { return self.entry(profile_key.identity) };
-        let mut changed = lock(&self.changed);
+        let mut changed = self.changed.lock();
         if changed.len() >= MAX_CACHED_OWNERS {
             // Lists that are being fetched stay.
             changed.retain(|_, own| own.relearning.try_lock().is_err());
@@ -100,7 +98,7 @@ impl Profiles {
     pub(crate) fn known<'a>(&self, profile_key: impl Into<ProfileKey<'a>>) -> Option<Arc<Profile>> {
         let ProfileKey { identity, owner } = profile_key.into();
         let own = owner.and_then(|owner| {
-            let changed = lock(&self.changed);
+            let changed = self.changed.lock();
             changed.get(&identity.seen_by(owner)).cloned()
         });
         own.and_then(|own| own.known()).or_else(|| self.entry(identity).known())
@@ -157,7 +155,7 @@ impl Profiles {
         }
         let profile =
             self.learned(asker, kind, ClientInfo::default().declaring(client_info)).await?;
-        let mut kinds = lock(&self.kinds);
+        let mut kinds = self.kinds.lock();
         let kinds = kinds.entry(identity).or_default();
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -180,13 +178,13 @@ impl Profiles {
 
     /// Returns any cached profile of the server, for any client capabilities.
     fn any(&self, identity: Identity) -> Option<Arc<Profile>> {
-        let kinds = lock(&self.kinds).get(&identity).cloned().unwrap_or_default();
+        let kinds = self.kinds.lock().get(&identity).cloned().unwrap_or_default();
         std::iter::once(identity).chain(kinds).find_map(|one| self.known(one))
     }
 
     /// Whether the server is probed for one more set of client capabilities.
     fn admits(&self, identity: Identity, kind: Identity) -> bool {
-        let kinds = lock(&self.kinds);
+        let kinds = self.kinds.lock();
         kinds
             .get(&identity)
             .is_none_or(|kinds| kinds.len() < MAX_PROBED_CAPABILITIES || kinds.contains(&kind))
@@ -278,7 +276,7 @@ impl Profiles {
         let profile = Arc::new(profile);
         entry.set(profile.clone());
         // Profiles for other client capabilities may differ and are dropped.
-        let kinds = lock(&self.kinds).get(&profile_key.identity).cloned().unwrap_or_default();
+        let kinds = self.kinds.lock().get(&profile_key.identity).cloned().unwrap_or_default();
         kinds.into_iter().for_each(|kind| self.entry(kind).clear());
         Some(profile)
     }
@@ -333,7 +331,7 @@ impl Profiles {
     }
 
     fn stop(&self, which: impl Fn(&Scope) -> bool) -> Vec<Arc<Flag>> {
-        let all: Vec<_> = lock(&self.learned).values().cloned().collect();
+        let all: Vec<_> = self.learned.lock().values().cloned().collect();
         all.iter().filter_map(|learned| learned.stop(&which)).collect()
     }
 }

@@ -18,7 +18,6 @@ use crate::{
         prepare,
     },
     loss::session_unknown::{self, ErrorMeaning},
-    util::lock::lock,
 };
 
 pub(super) fn streamable(core: &Core) -> Option<&Streamable> {
@@ -74,7 +73,7 @@ async fn overdue(core: &Core, pending_call: &PendingCall) {
     loop {
         let expires = pending_call.expires();
         sleep_until(expires).await;
-        if !lock(&core.pending).is_in_flight(pending_call.number) {
+        if !core.pending.lock().is_in_flight(pending_call.number) {
             // The call has its answer; only the rest of the response is still being read.
             return std::future::pending().await;
         }

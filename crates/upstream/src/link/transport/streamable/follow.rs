@@ -12,7 +12,6 @@ use super::{LAST_EVENT_ID, RequestParts, Streamable, drive, events::Events, of_h
 use crate::{
     CallError, Delivery,
     link::{Core, MessageSource, PendingCall},
-    util::lock::lock,
 };
 
 /// Number of attempts to resume a stream without any new event.
@@ -71,7 +70,7 @@ fn pause(events: &Events, barren: u32) -> Duration {
 }
 
 fn is_open(core: &Core, number: u64) -> bool {
-    lock(&core.pending).is_in_flight(number)
+    core.pending.lock().is_in_flight(number)
 }
 
 fn broken(error: Option<CallError>) -> CallError {
