@@ -22,7 +22,7 @@ async fn count_on(session: &Session) -> Result<u64, Error> {
 async fn wait_for_exit(session: &Session) {
     let dead =
         || matches!(session.status("counter").unwrap(), SessionStatus::Closed { reason: "exited" });
-    crate::support::wait_until("the exit is noticed", dead).await;
+    crate::support::until("the exit is noticed", dead).await;
 }
 
 fn loss_details(result: Result<u64, Error>) -> (Option<Generation>, Option<&'static str>, bool) {
