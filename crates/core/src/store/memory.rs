@@ -234,20 +234,7 @@ impl Tables {
                 _ => self.keys.extend(key_digest(&old).map(|key| (key, old.id))),
             }
         }
-        let new = Record {
-            agent: old.agent.clone(),
-            key: old.key.clone(),
-            owner: old.owner.clone(),
-            // An end releases the claim, a revival sets it, and no other change touches it.
-            holder: match (old.is_live(), record.is_live()) {
-                (true, true) => old.holder,
-                (false, true) => by,
-                (_, false) => None,
-            },
-            last_used: old.last_used.max(record.last_used),
-            revision: old.revision.next(),
-            ..record.clone()
-        };
+        let new = old.replaced_by(record.clone(), by);
         let revision = new.revision;
         self.unindex(&old);
         self.index(&new);
