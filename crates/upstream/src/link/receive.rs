@@ -156,7 +156,7 @@ impl Core {
             (None, MessageSource::Link) => self.pending.lock().only(),
             (None, MessageSource::Call(own)) => Some(own),
         };
-        let Some(pending_call) = number.and_then(|number| self.take(number)) else {
+        let Some(pending_call) = number.and_then(|number| self.take_call(number)) else {
             if let Some(number) = number {
                 self.pending.lock().settle(number);
             }

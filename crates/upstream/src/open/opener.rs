@@ -158,37 +158,41 @@ impl Opener {
         &self,
         plan: OpenRequest<'_>,
         permit: LinkPermit,
-        kept: &Attachment,
+        attachment: &Attachment,
     ) -> Result<Link, LinkOpenError> {
-        let session = session(kept).ok_or_else(|| ended(plan.server))?;
+        let session = session(attachment).ok_or_else(|| ended(plan.server))?;
         let raw = self
             .connect(plan, ServerProtocol::Legacy, LinkResource::LinkPermit(permit), Some(session))
             .await?;
         if let Some(core) = raw.core() {
-            let _ =
-                core.protocol.set(NegotiatedProtocol::new(kept.version.clone(), plan.client_info));
+            let _ = core
+                .protocol
+                .set(NegotiatedProtocol::new(attachment.version.clone(), plan.client_info));
         }
-        raw.into_link(InitializeResult::new(kept.version.clone(), &kept.initialize_result))
-            .ok_or_else(|| ended(plan.server))
+        raw.into_link(InitializeResult::new(
+            attachment.version.clone(),
+            &attachment.initialize_result,
+        ))
+        .ok_or_else(|| ended(plan.server))
     }
 
     /// Deletes a server-side session without a link.
     pub(crate) async fn delete_upstream_session(
         &self,
         plan: OpenRequest<'_>,
-        kept: &Attachment,
+        attachment: &Attachment,
     ) -> Result<(), LinkOpenError> {
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
         // The id is a secret of the server that it came from, which may be configured otherwise by now.
-        if plan.server.identity(&expansion) != kept.identity {
+        if plan.server.identity(&expansion) != attachment.identity {
             return Ok(());
         }
         let ResolvedTransport::Http(endpoint) = plan.server.resolve(&expansion)? else {
             return Ok(());
         };
-        let Some(session) = session(kept) else { return Ok(()) };
+        let Some(session) = session(attachment) else { return Ok(()) };
         let wire = self.wire(plan, endpoint, &expansion)?;
-        streamable::delete(&wire, &kept.version, &session).await;
+        streamable::delete(&wire, &attachment.version, &session).await;
         Ok(())
     }
 
@@ -497,6 +501,6 @@ fn ended(server: &Server) -> LinkOpenError {
 }
 
 /// Session id of the server.
-fn session(kept: &Attachment) -> Option<ServerSession> {
-    ServerSession::new(kept.session.as_deref()?.as_bytes())
+fn session(attachment: &Attachment) -> Option<ServerSession> {
+    ServerSession::new(attachment.session.as_deref()?.as_bytes())
 }

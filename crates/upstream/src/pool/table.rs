@@ -199,8 +199,12 @@ impl Table {
         links.into_iter().map(|(_, link)| link).collect()
     }
 
-    /// Returns the entries through which `place` may reach `server`, for every isolation.
-    pub(super) fn of_place(&self, server: &Server, link_owner: &LinkOwner) -> Vec<Arc<PoolEntry>> {
+    /// Returns the entries through which `link_owner` may reach `server`, for every isolation.
+    pub(super) fn entries_for(
+        &self,
+        server: &Server,
+        link_owner: &LinkOwner,
+    ) -> Vec<Arc<PoolEntry>> {
         let table = self.0.lock();
         let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
         let keys = all.map(|isolation| LinkKey::for_owner(server, isolation, link_owner));

@@ -36,7 +36,7 @@ struct FailOnDrop {
 impl Drop for FailOnDrop {
     fn drop(&mut self) {
         // Nearly always the call has its result already.
-        if let Some(pending_call) = self.core.take_left(self.number) {
+        if let Some(pending_call) = self.core.take_if_in_flight(self.number) {
             let error = CallError::failed("the runtime of the link ended", Delivery::Unknown);
             pending_call.inbox.end(Err(error));
         }

@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{HeaderValue, Method};
+use http::HeaderValue;
 use stayput_http::{Body, Response};
-use stayput_wire::{Era, header};
+use stayput_wire::Era;
 use tokio::time::{sleep, timeout};
 
-use super::{LAST_EVENT_ID, RequestParts, Streamable, drive, events::Events, of_http};
+use super::{Streamable, drive, events::Events, of_http};
 use crate::{
     CallError, Delivery,
     link::{Core, MessageSource, PendingCall},
@@ -128,19 +127,7 @@ async fn resume(
     pause: Duration,
 ) -> Result<Option<Body>, CallError> {
     sleep(pause).await;
-    let mut headers = http.headers(core, None);
-    headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
-    headers.push((LAST_EVENT_ID, last));
-    let (target, watched) = (&http.wire.target, Duration::MAX);
-    let ask = RequestParts {
-        method: Method::GET,
-        target,
-        headers,
-        body: Bytes::new(),
-        idle: None,
-        watched,
-    };
-    let Ok(response) = http.wire.send(&ask).await else { return Ok(None) };
+    let Ok(response) = http.open_stream(core, Some(last)).await else { return Ok(None) };
     if response.status.is_server_error() {
         return Ok(None);
     }

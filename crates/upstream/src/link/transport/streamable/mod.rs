@@ -198,6 +198,26 @@ impl Streamable {
         self.session.get()
     }
 
+    /// Requests the stream of server messages, or the rest of a stream after the event `last`.
+    async fn open_stream(
+        &self,
+        core: &Core,
+        last: Option<HeaderValue>,
+    ) -> Result<Response, CallError> {
+        let mut headers = self.headers(core, None);
+        headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
+        headers.extend(last.map(|last| (LAST_EVENT_ID, last)));
+        let ask = RequestParts {
+            method: Method::GET,
+            target: &self.wire.target,
+            headers,
+            body: Bytes::new(),
+            idle: None,
+            watched: Duration::MAX,
+        };
+        self.wire.send(&ask).await
+    }
+
     /// Returns the headers of the protocol.
     fn headers(&self, core: &Core, routing: Option<&Routing>) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::with_capacity(6);
