@@ -18,7 +18,6 @@ use crate::{
     message::{Caller, Message, Outcome, Payload, PendingRequest, Sink},
     operation::{Operation, RunningOperation, into_result},
     server_request::ServerRequest,
-    shared_hub::lock,
 };
 
 /// Messages for the callers of one event loop. The loop watches the reading end of a pipe, and fetches all messages
@@ -96,13 +95,13 @@ impl Mailbox {
     #[allow(clippy::needless_pass_by_value, reason = "as PyO3 gives it")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // The collector must not block. A locked map is in use, so it is not garbage.
-        if let Ok(pending) = self.pending.try_lock() {
+        if let Some(pending) = self.pending.try_lock() {
             for operation in pending.values() {
                 visit.call(&operation.future)?;
                 visit.call(&operation.listener)?;
             }
         }
-        if let Ok(listeners) = self.listeners.try_lock() {
+        if let Some(listeners) = self.listeners.try_lock() {
             for listener in listeners.values() {
                 visit.call(listener)?;
             }

@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 use crate::{
     error::to_exception,
     message::{CALLER, FallbackCaller, Payload, PendingRequest},
-    shared_hub::lock,
 };
 
 /// Request of a server, for Python.

@@ -8,7 +8,7 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream as StdStream,
     },
-    sync::{Arc, MutexGuard},
+    sync::Arc,
 };
 
 use rustix::net::{
@@ -99,12 +99,12 @@ impl WardenClient {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !self.outgoing.is_closed() && !self.pending.table().closed
+        !self.outgoing.is_closed() && !self.pending.table.lock().closed
     }
 
     /// Pids of the children of this warden.
     pub(super) fn leaders(&self) -> Vec<i32> {
-        self.pending.table().waiting.values().map(|child| child.lifecycle.pid()).collect()
+        self.pending.table.lock().waiting.values().map(|child| child.lifecycle.pid()).collect()
     }
 
     /// Requests a child. The receiver gets the result of the start, and fails if the warden is gone.
@@ -117,7 +117,7 @@ impl WardenClient {
         let (started, answer) = oneshot::channel();
         let number = lifecycle.number;
         let child = PendingChild { lifecycle, started: Some(started), reaped: None };
-        let mut table = self.pending.table();
+        let mut table = self.pending.table.lock();
         if !table.closed {
             table.waiting.insert(number, child);
             drop(table);
@@ -133,7 +133,7 @@ impl WardenClient {
     /// Requests the end of a child. The receiver gets the number of leftovers, and fails if the warden is gone.
     pub(super) fn reap(&self, number: u64) -> oneshot::Receiver<usize> {
         let (reaped, answer) = oneshot::channel();
-        if let Some(child) = self.pending.table().waiting.get_mut(&number) {
+        if let Some(child) = self.pending.table.lock().waiting.get_mut(&number) {
             child.reaped = Some(reaped);
             self.post(Request::Reap { number }.encode(), None);
         }
@@ -170,14 +170,10 @@ impl WardenClient {
 }
 
 impl PendingRequests {
-    fn table(&self) -> MutexGuard<'_, PendingTable> {
-        self.table.lock()
-    }
-
     fn take(&self, answer: &Answer) {
         match *answer {
             Answer::Started { number, pid } => {
-                let mut table = self.table();
+                let mut table = self.table.lock();
                 let Some(child) = table.waiting.get_mut(&number) else { return };
                 let (lifecycle, started) = (child.lifecycle.clone(), child.started.take());
                 drop(table);
@@ -187,17 +183,17 @@ impl PendingRequests {
                 let _ = started.map(|started| started.send(Ok(())));
             }
             Answer::Failed { number, refused } => {
-                let child = self.table().waiting.remove(&number);
+                let child = self.table.lock().waiting.remove(&number);
                 let started = child.and_then(|child| child.started);
                 let _ = started.map(|started| started.send(Err(refused)));
             }
             Answer::Exited { number, exited } => {
                 let lifecycle =
-                    self.table().waiting.get(&number).map(|child| child.lifecycle.clone());
+                    self.table.lock().waiting.get(&number).map(|child| child.lifecycle.clone());
                 let _ = lifecycle.map(|lifecycle| lifecycle.record_exit(exited));
             }
             Answer::ReapResult { number, leftovers } => {
-                let child = self.table().waiting.remove(&number);
+                let child = self.table.lock().waiting.remove(&number);
                 let leftovers = usize::try_from(leftovers).unwrap_or(usize::MAX);
                 let reaped = child.and_then(|child| child.reaped);
                 let _ = reaped.map(|reaped| reaped.send(leftovers));
@@ -208,7 +204,7 @@ impl PendingRequests {
     /// Closes the table. Children that still lived with this warden are ended without it.
     fn close(&self, reason: String) {
         let table = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             table.closed = true;
             std::mem::take(&mut table.waiting)
         };
