@@ -124,10 +124,10 @@ impl Acceptor {
 /// has no limit. The clients on this machine have one only if it is configured.
 fn limits(app: &AppState, from: IpAddr) -> SocketLimits {
     let rules = &app.rules;
-    let all = rules.sockets;
+    let all = rules.limits.sockets;
     let usual =
         (!from.to_canonical().is_loopback()).then(|| all.div_ceil(USUAL_SHARE).max(SMALLEST_SHARE));
-    let of_address = rules.sockets_per_address.or(usual);
+    let of_address = rules.limits.sockets_per_address.or(usual);
     SocketLimits { all, of_address: of_address.filter(|_| !app.authenticator.is_proxy(from)) }
 }
 

@@ -30,7 +30,7 @@ use crate::{
     },
     messages::notifications::handle_message,
     observe::session_stats::ConnectedSession,
-    reply::{self, HeldBy, Reply, accept::accepts},
+    reply::{self, HeldBy, Reply, accepts},
     route::{self, admission::admit, initialize},
     state::AppState,
 };

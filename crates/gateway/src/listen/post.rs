@@ -16,7 +16,7 @@ use crate::{
         router::{RequestTarget, find_connection},
     },
     messages::notifications::handle_message,
-    reply::{self, Reply, ReplyText, SocketTimer, accept::accepts},
+    reply::{self, Reply, ReplyText, SocketTimer, accepts},
     route::{
         self,
         admission::admit,

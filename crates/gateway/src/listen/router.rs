@@ -22,7 +22,7 @@ use crate::{
     identify::{cookie, header_names, read_connection_name, renew_cookie},
     listen::{access, forward, home_page, legacy_sse, page_login, replica_requests, well_known},
     messages::listen_stream,
-    reply::{self, Reply, SocketTimer, accept::accepts},
+    reply::{self, Reply, SocketTimer, accepts},
     state::AppState,
 };
 

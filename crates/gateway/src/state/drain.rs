@@ -69,7 +69,7 @@ pub(crate) struct NoSuccessor;
 impl AppState {
     /// Returns how long calls in flight and processes go on after the gateway was told to stop.
     pub(crate) fn drain_time(&self) -> Duration {
-        self.rules.drain.unwrap_or(DEFAULT_DRAIN)
+        self.rules.limits.drain.unwrap_or(DEFAULT_DRAIN)
     }
 
     /// Returns the progress of the drain.

@@ -15,7 +15,7 @@ use stayput_sync::RwLock;
 use crate::{
     auth::{Claims, Principal},
     config::ClaimFilter,
-    state::{AppState, aggregate::Aggregate},
+    state::{Aggregate, AppState},
 };
 
 /// Number of filtered states that are cached before all of them are dropped.

@@ -70,7 +70,7 @@ pub(super) async fn serve_tcp(
     Box::pin(async move {
         let mut stop = pin!(stop);
         let handshake = TlsAcceptor::from(tls.server).accept(socket);
-        let handshake = tokio::time::timeout(HANDSHAKE.min(app.rules.stall), handshake);
+        let handshake = tokio::time::timeout(HANDSHAKE.min(app.rules.limits.stall), handshake);
         let socket = tokio::select! {
             socket = handshake => socket,
             () = &mut stop => return,
@@ -90,7 +90,7 @@ pub(super) async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let app = workers::worker_copy(&app);
-    let header_limit = app.rules.header_limit;
+    let header_limit = app.rules.limits.headers;
     let state = Arc::new(ConnState::new(app.clone(), activity));
     let io = TokioIo::new(Socket::new(socket, state.clone(), header_limit));
     let service = {

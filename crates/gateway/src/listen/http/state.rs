@@ -47,7 +47,7 @@ struct Inner {
 impl ConnState {
     /// Creates the state of a new connection, whose first request has to begin within the stall time.
     pub(super) fn new(app: Arc<AppState>, activity: Option<Arc<SocketActivity>>) -> Self {
-        let due = Instant::now() + app.rules.stall;
+        let due = Instant::now() + app.rules.limits.stall;
         let inner = Inner { app, timer: ConnTimer::new(due), due, access: None, is_lost: false };
         Self {
             turn: AtomicU64::new(0),
