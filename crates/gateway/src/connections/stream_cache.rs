@@ -49,14 +49,14 @@ impl ConnectionStreams {
 
     /// Returns the streams whose last message no reader has taken, the oldest first.
     pub(crate) fn unread(&self) -> Vec<Arc<EventStream>> {
-        self.lock().iter().filter(|stream| stream.is_unread()).cloned().collect()
+        self.0.lock().iter().filter(|stream| stream.is_unread()).cloned().collect()
     }
 
     /// Whether a call writes to one of the streams. `listen_stream` belongs to no call.
     pub(crate) fn has_call(&self, listen_stream: Option<&Arc<EventStream>>) -> bool {
         let is_other =
             |it: &&Arc<EventStream>| listen_stream.is_none_or(|own| !Arc::ptr_eq(own, it));
-        self.lock().iter().filter(is_other).any(|stream| !stream.has_ended())
+        self.0.lock().iter().filter(is_other).any(|stream| !stream.has_ended())
     }
 
     pub(crate) fn close(&self) {

@@ -264,7 +264,7 @@ impl ServerClaims {
 
     /// Whether this replica holds no process for several sessions.
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.claimed).is_empty()
+        self.claimed.lock().is_empty()
     }
 
     /// Closes the process of a claim that this replica has lost. Another one may have started its own.
