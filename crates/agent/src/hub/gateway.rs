@@ -1,18 +1,16 @@
 //! Hub over a running gateway: its sessions are the gateway's, so several processes share them by name.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use stayput_core::{Agent, Generation, Key, Record};
+use stayput_sync::Mutex;
 use stayput_upstream::{
     Answer, Delivery, EraChoice, Http, Isolation, LinkOpenError, Options, Server,
 };
 use stayput_wire::{Code, Raw, meta};
 
 use super::{Hub, HubInner, servers::HubServer};
-use crate::{Error, StateLost, events::Event, lock::lock};
+use crate::{Error, StateLost, events::Event};
 
 /// Name of the internal server that reaches the gateway's own tools.
 const GATEWAY_SERVER: &str = "stayput gateway";
@@ -81,13 +79,13 @@ impl Hub {
     /// Refuses a server that the gateway does not have. The gateway is asked once for each name that it has.
     pub(crate) async fn confirm_server(&self, name: &str) -> Result<(), Error> {
         let Some(gateway) = &self.inner.gateway else { return self.check_server_exists(name) };
-        if lock(&gateway.confirmed).contains(name) {
+        if gateway.confirmed.lock().contains(name) {
             return Ok(());
         }
         let server = self.server(name)?;
         match self.inner.links.profile(&server, &self.profile_place()).await {
             Ok(_) => {
-                lock(&gateway.confirmed).insert(name.to_owned());
+                gateway.confirmed.lock().insert(name.to_owned());
                 Ok(())
             }
             Err(source) => Err(self.gateway_failure(name, source)),

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::support::{ProcessMarker, wait_until};
+use crate::support::{ProcessMarker, until};
 use serde_json::json;
 use stayput::Hub;
 use stayput_testkit::{processes, program};
@@ -48,7 +48,7 @@ async fn start_ends_what_a_killed_hub_and_its_watchdog_left() {
         processes::descendants(other.id()).into_iter().filter(is_shell).collect()
     };
     // On a busy machine it may not run its shell yet.
-    wait_until("the watchdog is the only shell", || watchdogs().len() == 1).await;
+    until("the watchdog is the only shell", || watchdogs().len() == 1).await;
     let both = [other.id(), watchdogs()[0]].map(|pid| pid.to_string());
     assert!(Command::new("kill").arg("-9").args(both).status().unwrap().success());
     other.wait().unwrap();
