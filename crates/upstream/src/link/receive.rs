@@ -116,7 +116,7 @@ impl Core {
         let number: Option<u64> = number.filter(|number| {
             matches!(via, MessageSource::Link) || via == MessageSource::Call(*number)
         });
-        let Some(pending_call) = number.and_then(|number| self.take(number)) else { return };
+        let Some(pending_call) = number.and_then(|number| self.take_call(number)) else { return };
         let what = format_args!(
             "the server sent an invalid answer, and it may have carried out the request: {}",
             error.problem()
