@@ -1,6 +1,12 @@
 //! Hub, for Python.
 
-use std::{collections::HashMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use pyo3::prelude::*;
 use serde_json::{json, value::RawValue};
@@ -8,7 +14,6 @@ use stayput::{
     DefaultSessionOptions, Error, Expiry, Handlers, Limits, Ticket,
     ffi::{self, ListKind},
 };
-use stayput_sync::Mutex;
 
 use crate::{
     callback_channel::callbacks,
@@ -20,7 +25,7 @@ use crate::{
     scope::{Run, Scope, ScopeArg},
     server_request::handlers,
     session::{OpenedSession, Session, SessionArg},
-    shared_hub::{ProcessLocal, SharedHub, seconds},
+    shared_hub::{ProcessLocal, SharedHub, lock, seconds},
     value::IntoPython,
 };
 
@@ -196,7 +201,7 @@ impl Hub {
 
     /// Returns the requests to run callbacks, once.
     fn callback_requests(&self) -> Option<CallbackRequests> {
-        let receiver = self.shared.callbacks.lock().take()?;
+        let receiver = lock(&self.shared.callbacks).take()?;
         Some(CallbackRequests::new(&self.shared, receiver))
     }
 
@@ -310,11 +315,6 @@ impl Hub {
         let hub = self.inner()?;
         let run = Scope::within(around, || ffi::begin_run(&hub, keeper));
         Ok(Run::new(&self.shared, run.map_err(|error| to_exception(&error))?))
-    }
-
-    /// Refuses a server that does not exist. A hub over a gateway asks the gateway.
-    fn confirm_server(&self, server: String) -> PyResult<Operation> {
-        self.op(|hub| async move { ffi::confirm_server(&hub, &server).await })
     }
 
     /// Creates the scope of a sub-agent whose access to a server is `isolated`, `inherited` or `denied`.

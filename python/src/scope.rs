@@ -1,15 +1,17 @@
 //! Scopes and runs, which Python stores in its context variables.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
 
 use pyo3::prelude::*;
 use stayput::{Error, SessionId, ffi};
-use stayput_sync::Mutex;
 
 use crate::{
     error::to_exception,
     operation::Operation,
-    shared_hub::{ProcessLocal, SharedHub},
+    shared_hub::{ProcessLocal, SharedHub, lock},
 };
 
 /// Scope of a task.
@@ -34,7 +36,7 @@ impl Scope {
     }
 
     fn inner(&self) -> Result<ffi::Scope, Error> {
-        match &*self.scope.lock() {
+        match &*lock(&self.scope) {
             Some(scope) => scope.get().cloned(),
             None => Err(match self.session {
                 Some(session) => Error::SessionEnded { session },
@@ -83,7 +85,7 @@ impl Scope {
 
     /// Drops the scope, which ends its own links. Further use is an error.
     fn leave(&self) {
-        let left = self.scope.lock().take();
+        let left = lock(&self.scope).take();
         drop(left);
     }
 }
@@ -105,14 +107,14 @@ impl Run {
 impl Run {
     /// Scope of the run.
     fn scope(&self) -> PyResult<Scope> {
-        let run = self.run.lock();
+        let run = lock(&self.run);
         let run = run.as_ref().ok_or(Error::HubClosed).and_then(ProcessLocal::get);
         Ok(Scope::new(&self.shared, run.map_err(|error| to_exception(&error))?.scope()))
     }
 
     /// Ends the run if it has its own session, and waits until its links are closed.
     fn finish(&self) -> PyResult<Operation> {
-        let run = self.run.lock().take().map(ProcessLocal::into_inner).transpose();
+        let run = lock(&self.run).take().map(ProcessLocal::into_inner).transpose();
         let run = run.map_err(|error| to_exception(&error))?;
         Ok(Operation::new(&self.shared, None, async move {
             match run {

@@ -122,8 +122,7 @@ fn timeouts(object: &ConfigObject<'_>) -> ReadResult<Timeouts> {
     })
 }
 
-/// Reads `grace`, the time of both steps of an end: after the end of the input, and after TERM. A server cleans up in one
-/// of them.
+/// Uses the same time for both steps: a server cleans up when its input ends or on TERM.
 fn grace(value: &ConfigValue<'_>) -> ReadResult<Grace> {
     let span = value.duration()?;
     Ok(Grace { quit: span, term: span })

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
-use stayput_testkit::until_some;
 use stayput_testkit::{
     mcp::{TestServer, send},
     processes,
@@ -51,8 +50,13 @@ async fn child_starts_with_the_first_call_that_needs_it() {
 
 /// Waits until a counter of the server has this value.
 async fn counted(server: &TestServer, name: &str, value: u64) {
-    let what = format!("{name} is {value}");
-    until_some(&what, async || (server.counted(name).await == value).then_some(())).await;
+    let reached = async {
+        while server.counted(name).await != value {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let reached = tokio::time::timeout(LONG, reached).await;
+    assert!(reached.is_ok(), "{name} is {}", server.counted(name).await);
 }
 
 /// A session is deleted on its server also if the gateway was killed before the server had its DELETE, or has no link
@@ -181,12 +185,14 @@ async fn start_removes_what_a_killed_gateway_and_its_warden_left() {
 /// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
 /// more.
 async fn after_the_loss(gateway: &Gateway, client: &support::Client) -> String {
-    let next = async || {
+    for _ in 0..500 {
         let answer = client.call(gateway, "count", json!({})).await;
-        let text = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
-        (answer["result"]["isError"] != true).then_some(text)
-    };
-    until_some("the loss is reported no more", next).await
+        if answer["result"]["isError"] != true {
+            return answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the loss is told without end");
 }
 
 /// R110–R118, E07: a session on an HTTP server continues through a restart, without `initialize`.
@@ -308,12 +314,15 @@ async fn client_can_cancel_a_call() {
     // The stream ends without an answer.
     let rest = async { while events.message().await.is_some() {} };
     tokio::time::timeout(LONG, rest).await.unwrap();
-    let cancelled = async || {
+    for _ in 0..500 {
         let stats = client.text(&gateway, "stats").await;
         let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
-        (stats["cancels"] == 1).then_some(())
-    };
-    until_some("the server gets the cancellation", cancelled).await;
+        if stats["cancels"] == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the server was not told");
 }
 
 #[tokio::test]

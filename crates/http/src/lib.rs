@@ -30,6 +30,7 @@ mod client;
 mod delivery;
 mod dial;
 mod error;
+mod lock;
 mod plain;
 mod proxy;
 mod redirect;

@@ -1,12 +1,11 @@
 //! Builder of [`ServerSessions`].
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use http::request::Parts;
 use stayput_core::{
     Clock, EventLog, Expiry, MemoryEventLog, MemoryStore, Owner, StateLimits, Store, SystemClock,
 };
-use stayput_sync::RwLock;
 
 use crate::{
     Cookie, NameSource, ServerSessions,
@@ -148,7 +147,7 @@ impl Builder {
             cookie: self.cookie,
             body_limit: self.body_limit,
             resumable: self.resumable,
-            tools: RwLock::default(),
+            tools: HashMap::new().into(),
             sweeper_started: false.into(),
         })
     }

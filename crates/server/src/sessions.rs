@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, RwLockReadGuard,
+        Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -12,7 +12,6 @@ use std::{
 use http::request::Parts;
 use stayput_core::{Owner, SessionOpenError};
 use stayput_identify::ArgumentRule;
-use stayput_sync::RwLock;
 
 use crate::{Cookie, Error, NameSource, registry::SessionRegistry};
 
@@ -119,12 +118,12 @@ impl ServerSessions {
     }
 
     fn register(&self, name: &str, tool: MountedTool) {
-        let mut tools = self.0.tools.write();
+        let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         tools.insert(name.to_owned(), tool);
     }
 
     fn mounted_tools(&self) -> RwLockReadGuard<'_, HashMap<String, MountedTool>> {
-        self.0.tools.read()
+        self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the rule for the argument `session_id` of a tool; `None` if the tool has its own.

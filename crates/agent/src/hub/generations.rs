@@ -1,9 +1,13 @@
 //! Generations of links that a scope knows of: they decide whether a loss still has to be reported to it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 use stayput_core::Generation;
-use stayput_sync::Mutex;
+
+use crate::lock::lock;
 
 /// The generations that a scope knows, by server and branch. A loss is reported once to each scope: to all its calls
 /// that began before the first report. Calls that begin later run on the new state.
@@ -12,31 +16,31 @@ pub(crate) struct KnownGenerations(Mutex<HashMap<(Arc<str>, u64), Generation>>);
 
 impl KnownGenerations {
     pub(crate) fn get(&self, server: &Arc<str>, branch: u64) -> Option<Generation> {
-        self.0.lock().get(&(server.clone(), branch)).copied()
+        lock(&self.0).get(&(server.clone(), branch)).copied()
     }
 
     /// Records that the scope knows `generation`. A lower one than before is ignored.
     pub(crate) fn record(&self, server: &Arc<str>, branch: u64, generation: Generation) {
-        let mut all = self.0.lock();
+        let mut all = lock(&self.0);
         let known = all.entry((server.clone(), branch)).or_insert(generation);
         *known = generation.max(*known);
     }
 
     /// Records that the scope knows that all state of the session was lost, and that `generation` follows.
     pub(crate) fn record_all(&self, generation: Generation) {
-        for known in self.0.lock().values_mut() {
+        for known in lock(&self.0).values_mut() {
             *known = generation.max(*known);
         }
     }
 
     /// Forgets the links of an isolated sub-agent that has ended.
     pub(crate) fn remove_branch(&self, branch: u64) {
-        self.0.lock().retain(|(_, other), _| *other != branch);
+        lock(&self.0).retain(|(_, other), _| *other != branch);
     }
 
     /// Returns an independent copy.
     pub(crate) fn fork(&self) -> Self {
-        Self(Mutex::new(self.0.lock().clone()))
+        Self(Mutex::new(lock(&self.0).clone()))
     }
 }
 

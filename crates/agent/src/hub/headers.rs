@@ -6,20 +6,19 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, Mutex, OnceLock, Weak},
 };
 
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue};
 use stayput_core::{Agent, Record, SessionId, Sessions};
-use stayput_sync::Mutex;
 use stayput_upstream::{HeaderProvider, ProviderError, Scope, Server};
 
 use super::{
     Hub,
     gateway::{SESSION_HEADER, session_key},
 };
-use crate::Error;
+use crate::{Error, lock::lock};
 
 /// Headers of one request: names and values.
 pub type HeaderList = Vec<(String, String)>;
@@ -104,7 +103,7 @@ impl HeaderTable {
     }
 
     pub(crate) fn remove_session(&self, session: SessionId) {
-        self.sessions.lock().remove(&session);
+        lock(&self.sessions).remove(&session);
     }
 
     /// Adds the callbacks to a server that is reached over HTTP.
@@ -136,8 +135,8 @@ impl HeaderTable {
         let record = self.record(scope);
         let agent = record.as_ref().map_or_else(Agent::none, |record| record.agent.clone());
         let name = record.and_then(|record| record.key.as_ref().map(|key| key.value().to_owned()));
-        let of_agent = self.agents.lock().get(&agent).cloned();
-        let of_session = session.and_then(|id| self.sessions.lock().get(&id).cloned());
+        let of_agent = lock(&self.agents).get(&agent).cloned();
+        let of_session = session.and_then(|id| lock(&self.sessions).get(&id).cloned());
         let callbacks = [self.hub.clone(), of_agent, of_session];
         let request = HeaderRequest {
             server: server.to_owned(),
@@ -207,7 +206,7 @@ impl Hub {
     /// links.
     pub fn set_headers(&self, headers: Headers) -> Result<(), Error> {
         let table = self.header_table()?;
-        table.agents.lock().insert(self.agent.clone(), headers);
+        lock(&table.agents).insert(self.agent.clone(), headers);
         Ok(())
     }
 
@@ -216,7 +215,7 @@ impl Hub {
         session: SessionId,
         headers: Headers,
     ) -> Result<(), Error> {
-        self.header_table()?.sessions.lock().insert(session, headers);
+        lock(&self.header_table()?.sessions).insert(session, headers);
         Ok(())
     }
 

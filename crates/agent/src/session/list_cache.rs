@@ -1,11 +1,15 @@
 //! Cache of the lists that a session fetched from its servers.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use stayput_core::Generation;
-use stayput_sync::Mutex;
 use stayput_upstream::{Identity, PooledLink};
+
+use crate::lock::lock;
 
 /// Kind of list that a server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,22 +80,22 @@ struct CachedLists {
 
 impl ListCache {
     pub(crate) fn clear(&self) {
-        let mut cached = self.0.lock();
+        let mut cached = lock(&self.0);
         cached.lists.clear();
         cached.cleared = true;
     }
 
     pub(crate) fn get(&self, key: &ListKey, version: ListVersion) -> Option<Pages> {
-        let cached = self.0.lock();
+        let cached = lock(&self.0);
         let (cached_version, pages) = cached.lists.get(key)?;
         (*cached_version == version).then(|| pages.clone())
     }
 
     pub(crate) fn insert(&self, key: ListKey, version: ListVersion, pages: &Pages) {
-        self.0.lock().lists.insert(key, (version, pages.clone()));
+        lock(&self.0).lists.insert(key, (version, pages.clone()));
     }
 
     pub(crate) fn is_cleared(&self) -> bool {
-        self.0.lock().cleared
+        lock(&self.0).cleared
     }
 }

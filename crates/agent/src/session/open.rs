@@ -1,9 +1,6 @@
 //! Opening and finding sessions of a hub, and its default session.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, MutexGuard},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use stayput_core::{
     Agent, Key, OpenOptions, OpenedSession, Record, SessionId, SessionOpenError, StoreError,
@@ -16,6 +13,7 @@ use super::{
 use crate::{
     DefaultSessionOptions, Error, Hub,
     hub::{DefaultSession, HubInner},
+    lock::lock,
 };
 
 /// Number of records that [`Hub::sessions`] reads at once.
@@ -180,8 +178,8 @@ impl Hub {
         known.map(|known| known.guard(&self.inner))
     }
 
-    fn default_sessions(&self) -> MutexGuard<'_, BTreeMap<Agent, DefaultSession>> {
-        self.inner.resources.default_sessions.lock()
+    fn default_sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<Agent, DefaultSession>> {
+        lock(&self.inner.resources.default_sessions)
     }
 
     /// Wraps a session that is open in the store.

@@ -1,9 +1,11 @@
 //! Event log in memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Mutex, PoisonError},
+};
 
 use async_trait::async_trait;
-use stayput_sync::Mutex;
 
 use crate::{Event, EventLog, Owner, SessionId, StoreError, Topic};
 
@@ -25,7 +27,7 @@ impl MemoryEventLog {
     }
 
     fn with_lock<R>(&self, work: impl FnOnce(&mut BTreeMap<Topic, TopicLog>) -> R) -> R {
-        work(&mut self.0.lock())
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

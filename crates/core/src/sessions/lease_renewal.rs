@@ -1,6 +1,9 @@
 //! Renewal of the lease of this process.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 use super::Sessions;
 use crate::{LeaseValidity, StoreError};
@@ -63,11 +66,11 @@ impl Sessions {
     }
 
     pub(super) fn validity(&self) -> LeaseValidity {
-        *self.validity.read()
+        *self.validity.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_validity(&self, validity: LeaseValidity) {
-        let mut known = self.validity.write();
+        let mut known = self.validity.write().unwrap_or_else(PoisonError::into_inner);
         *known = validity;
         // Under the lock, so that both always come from the same update.
         self.deadline.set(&validity);

@@ -1,11 +1,15 @@
 //! JSON Web Tokens of an OAuth 2.1 issuer.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 use stayput_core::{Clock, Owner, Timestamp};
-use stayput_sync::Mutex;
 
 use super::{AuthError, Claims, Credential, Keys, Principal, jwk::Algorithm};
 use crate::auth::bearer::TokenHash;
@@ -143,7 +147,7 @@ impl fmt::Debug for Jwt {
 
 impl VerifiedTokens {
     fn get(&self, hash: TokenHash, now: Timestamp) -> Option<Principal> {
-        let verified = self.0.lock();
+        let verified = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         verified
             .get(&hash)
             .filter(|(_, until)| now < *until)
@@ -151,7 +155,7 @@ impl VerifiedTokens {
     }
 
     fn insert(&self, hash: TokenHash, principal: Principal, until: Timestamp, now: Timestamp) {
-        let mut verified = self.0.lock();
+        let mut verified = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= MAX_CACHED_TOKENS {
             verified.retain(|_, (_, until)| now < *until);
         }

@@ -11,7 +11,7 @@ use tracing::Span;
 
 use crate::{
     auth::call_limit::{CallPermit, LimitKey},
-    call::{era, modern::answer, sessionless::Sessionless},
+    call::{era, modern::state, sessionless::Sessionless},
     catalog::list,
     identify::{ChosenSession, RequestContext},
     observe::{
@@ -63,11 +63,7 @@ impl SessionlessCall {
 
     /// Returns the generation of a link as it is counted for users. That of a claimed process goes on across links, and
     /// across replicas.
-    pub(super) fn entry_generation(
-        &self,
-        link: &PooledLink,
-        generation: Generation,
-    ) -> EntryGeneration {
+    pub(super) fn counted(&self, link: &PooledLink, generation: Generation) -> EntryGeneration {
         match self.server_use {
             Some(_) => (0, generation),
             None => (link.entry_id(), generation),
@@ -82,7 +78,7 @@ impl SessionlessCall {
 
 impl CallOwner {
     /// Returns the owner of a modern request that depends on no session: a list, or a request to a shared server.
-    pub(super) fn sessionless(
+    pub(super) fn of_none(
         context: &RequestContext<'_>,
         server: &Server,
         profile: &Profile,
@@ -97,14 +93,14 @@ impl CallOwner {
         let listens = era::listens(method);
         let (owner, server_name) = (context.owner.clone(), server.shared_name());
         let at = LimitKey { owner, connection: None, server: server_name, listens };
-        let permit = app.call_limiter.enter(at, app.rules.limits.calls);
+        let permit = app.call_limiter.enter(at, app.rules.calls);
         let call = SessionlessCall { place, permit, era, server_use: None };
         let kind = OwnerKind::Sessionless(Box::new(call));
         Some(Self { app, server: server.clone(), era: context.era, kind })
     }
 
     /// Returns the owner of a request to a process that this replica has claimed for all its users.
-    pub(super) async fn for_claimed_server(
+    pub(super) async fn of_claim(
         context: &RequestContext<'_>,
         server: &Server,
         claim: &Arc<ActiveSession>,
@@ -118,7 +114,7 @@ impl CallOwner {
             server: server.shared_name(),
             listens: era::listens(context.request_ref().method),
         };
-        let permit = app.call_limiter.enter(at, app.rules.limits.calls);
+        let permit = app.call_limiter.enter(at, app.rules.calls);
         let place = Sessionless::new(&app, context.owner, false);
         let server_use = Some(used.into());
         // The link says whether there is state.
@@ -128,7 +124,7 @@ impl CallOwner {
     }
 
     /// Returns a session as the owner.
-    pub(super) fn for_session(
+    pub(super) fn of_session(
         context: &RequestContext<'_>,
         server: &Server,
         mut chosen: ChosenSession,
@@ -143,11 +139,7 @@ impl CallOwner {
     }
 
     /// Returns an existing session as the owner of a request of the gateway itself.
-    pub(super) fn for_gateway(
-        app: &Arc<AppState>,
-        server: &Server,
-        session: ActiveSession,
-    ) -> Self {
+    pub(super) fn of_gateway(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> Self {
         let chosen = ChosenSession::new(session, Origin::Existing, NameSource::Connection);
         let kind = OwnerKind::Session(chosen);
         Self { app: app.clone(), server: server.clone(), era: Era::Legacy, kind }
@@ -197,8 +189,8 @@ impl CallOwner {
     }
 
     /// Returns the error message if the owner is at its limit of concurrent calls.
-    pub(super) fn limit_error(&self) -> Option<String> {
-        let (limit, server) = (self.app.rules.limits.calls, self.server.name());
+    pub(super) fn over_limit(&self) -> Option<String> {
+        let (limit, server) = (self.app.rules.calls, self.server.name());
         let busy = match &self.kind {
             OwnerKind::Session(chosen) if chosen.session.users_at_start() > limit => {
                 format!("this session has {limit} calls in flight")
@@ -218,7 +210,7 @@ impl CallOwner {
 
     /// Returns the link if it exists. Tries the link of the session's previous call first, which nearly always saves
     /// the lookup.
-    pub(super) fn find_link(&self) -> Option<PooledLink> {
+    pub(super) fn found(&self) -> Option<PooledLink> {
         let links = &self.app.links;
         let session = match &self.kind {
             OwnerKind::Session(chosen) => chosen.session.session(),
@@ -239,7 +231,7 @@ impl CallOwner {
 
     /// Opens the link. `client_info` is the client information that the server gets. No client is named on a link that
     /// several share.
-    pub(super) async fn open_link(&self, client_info: ClientInfo) -> Result<PooledLink, String> {
+    pub(super) async fn open(&self, client_info: ClientInfo) -> Result<PooledLink, String> {
         let (link_owner, server) = (self.link_owner(), self.app.present(&self.server)?);
         let link = match &self.kind {
             OwnerKind::Session(chosen) => {
@@ -277,12 +269,12 @@ impl CallOwner {
 
     /// Records which state of a shared link the session depends on from now on. If it depended on an earlier state,
     /// that one is lost and has to be reported.
-    pub(super) async fn note_dependence(
+    pub(super) async fn depend(
         &self,
         link: &PooledLink,
-        request: RequestRef<'_>,
+        asked: RequestRef<'_>,
     ) -> Result<(), String> {
-        if !loss::depends_on_state(request.method) {
+        if !loss::depends_on_state(asked.method) {
             return Ok(());
         }
         let chosen = match &self.kind {
@@ -315,11 +307,11 @@ impl CallOwner {
     pub(super) fn state(&self, link: &PooledLink, method: &str) -> Option<String> {
         match &self.kind {
             OwnerKind::Session(ChosenSession { session, origin, .. }) => {
-                Some(answer::state_json(session.session(), *origin, link.generation()))
+                Some(state::state_json(session.session(), *origin, link.generation()))
             }
             OwnerKind::Sessionless(call) => {
                 let keeps = call.keeps_state(link) && loss::depends_on_state(method);
-                keeps.then(|| answer::shared_state_json(link.generation()))
+                keeps.then(|| state::shared(link.generation()))
             }
         }
     }

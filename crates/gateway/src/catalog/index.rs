@@ -2,11 +2,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use bytes::Bytes;
-use stayput_sync::Mutex;
 use stayput_upstream::Profile;
 
 use crate::catalog::{
@@ -110,11 +109,11 @@ impl Indexes {
     /// Returns the index of a list of a profile.
     pub(crate) fn get(&self, profile: &Arc<Profile>, list: &'static List) -> Arc<Index> {
         let key = (Arc::as_ptr(profile).addr(), list.method);
-        if let Some(known) = self.0.lock().get(&key) {
+        if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.index.clone();
         }
         let index = Arc::new(Index::new(list, profile.pages(list.method)));
-        let mut all = self.0.lock();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= PROFILES {
             all.retain(|_, known| known.profile.strong_count() > 0);
         }

@@ -6,14 +6,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use stayput_core::{Holder, SessionId};
-use stayput_sync::Mutex;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -57,7 +56,7 @@ struct PendingReceipt {
 
 impl PendingReceipts {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, PendingReceipt>> {
-        self.all.lock()
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the actions of an answer to another replica wait for its receipt.

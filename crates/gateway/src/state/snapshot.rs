@@ -3,12 +3,11 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use stayput_sync::RwLock;
 use stayput_upstream::Server;
 use tokio::sync::watch;
 
@@ -28,7 +27,7 @@ impl CurrentSnapshot {
     /// Swaps in a reloaded state: later requests use it.
     pub(crate) fn set(&self, app: Arc<AppState>) {
         let number = app.number;
-        *self.app.write() = Some(app);
+        *self.app.write().unwrap_or_else(PoisonError::into_inner) = Some(app);
         self.number.store(number, Ordering::Release);
         self.changes.send_replace(number);
     }
@@ -51,12 +50,12 @@ impl CurrentSnapshot {
 
     /// Returns the current state, or `None` if the configuration was never reloaded.
     pub(crate) fn get(&self) -> Option<Arc<AppState>> {
-        self.app.read().clone()
+        self.app.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Drops the state: it and this struct hold references to each other.
     pub(crate) fn clear(&self) {
-        *self.app.write() = None;
+        *self.app.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

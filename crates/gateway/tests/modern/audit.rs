@@ -4,7 +4,6 @@ use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::Answer;
-use stayput_testkit::until_some;
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -54,11 +53,16 @@ fn slow(client: &Modern) -> JoinHandle<Answer> {
 
 /// Repeats a call until one is refused because of the limit, or until none is.
 async fn until_busy(client: &Modern, busy: bool) -> Value {
-    let answer = async || {
-        let result = client.call("count", json!({})).await;
-        ((result["isError"] == true) == busy).then_some(result)
+    let asking = async {
+        loop {
+            let result = client.call("count", json!({})).await;
+            if (result["isError"] == true) == busy {
+                return result;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     };
-    until_some(&format!("busy is {busy}"), answer).await
+    tokio::time::timeout(LONG, asking).await.unwrap()
 }
 
 /// R170: calls without a session have a limit per owner and server. Listeners are counted separately.

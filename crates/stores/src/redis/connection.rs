@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,7 +14,6 @@ use ::redis::{
     RedisError, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection, from_redis_value,
 };
 use stayput_core::StoreError;
-use stayput_sync::Mutex;
 use tokio::time::timeout;
 
 use super::{REDIS, scripts};
@@ -103,12 +102,12 @@ impl SharedConnection {
             return Ok(open);
         }
         let open = self.connect().await?;
-        *self.open.lock() = Some(open.clone());
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
         Ok(open)
     }
 
     fn usable(&self) -> Option<OpenConnection> {
-        let open = self.open.lock();
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.clone().filter(|open| !open.broken.load(Ordering::Acquire))
     }
 

@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex,
         mpsc::{Receiver, Sender, channel},
     },
     thread,
@@ -12,7 +12,6 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode};
 use stayput_core::{Outage, StoreError};
-use stayput_sync::Mutex;
 use tokio::sync::oneshot;
 
 use super::{STORE, fault, file::DatabaseFile};
@@ -243,7 +242,7 @@ impl ReadConnections {
         &self,
         read: impl Fn(&Connection) -> Result<T, StoreError>,
     ) -> Option<Result<T, StoreError>> {
-        let free = self.0.iter().find_map(|connection| connection.try_lock())?;
+        let free = self.0.iter().find_map(|connection| connection.try_lock().ok())?;
         match read(&free) {
             Err(StoreError::Unavailable { .. }) => None,
             result => Some(result),

@@ -7,7 +7,7 @@ pub(crate) mod link_permit;
 use std::{
     fmt,
     sync::{
-        Arc, MutexGuard,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -16,7 +16,6 @@ use stayput_core::Owner;
 use tokio::sync::{Notify, oneshot};
 
 use self::ledger::{Grant, Ledger, PermitOwner, Ticket};
-use stayput_sync::Mutex;
 
 pub use self::limits::{
     AtCapacity, BudgetUsage, Cost, Limits, Obstacle, PerOwner, Recycle, RecycleFilter,
@@ -161,7 +160,7 @@ type LedgerGuard<'a> = MutexGuard<'a, Ledger<oneshot::Sender<Permit>>>;
 
 impl Inner {
     fn lock(&self) -> LedgerGuard<'_> {
-        self.ledger.lock()
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, ledger: &Ledger<oneshot::Sender<Permit>>) {

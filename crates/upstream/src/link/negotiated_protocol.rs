@@ -1,9 +1,12 @@
 //! Result of the version negotiation of a link.
 
 use http::HeaderValue;
-use stayput_sync::RwLock;
 use stayput_wire::{Era, ParamHeaders, Raw, Version, json, meta};
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use super::ClientInfo;
 
@@ -54,14 +57,14 @@ impl NegotiatedProtocol {
 
     pub(crate) fn param_headers(&self, tool: &str) -> Option<Arc<ParamHeaders>> {
         let marks = &self.modern.as_ref()?.marks;
-        marks.read().get(tool).cloned()
+        marks.read().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
     }
 
     /// Records from a page of `tools/list` which arguments are sent as headers. A tool with invalid marks is
     /// skipped: the server will refuse it and say why.
     pub(crate) fn learn_tools(&self, result: &str) {
         let Some(modern) = &self.modern else { return };
-        let mut known = modern.marks.write();
+        let mut known = modern.marks.write().unwrap_or_else(PoisonError::into_inner);
         for (name, headers) in marks(result) {
             match headers {
                 Some(headers) => known.insert(name, Arc::new(headers)),

@@ -3,14 +3,13 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use stayput_core::Generation;
-use stayput_sync::Mutex;
 use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
 use crate::{
@@ -22,7 +21,10 @@ use crate::{
         pooled_link::{PinGuard, PooledLink},
         resume_info::ResumeInfo,
     },
-    util::flag::{CompletionGuard, Flag},
+    util::{
+        flag::{CompletionGuard, Flag},
+        lock::lock,
+    },
 };
 
 /// Shorter lifetimes count as failures for the backoff.
@@ -149,7 +151,7 @@ impl PoolEntry {
     /// because both may use the same directory.
     pub(super) fn following(self, last: Attachment, gone: Arc<Flag>) -> Self {
         {
-            let mut state = self.state.lock();
+            let mut state = lock(&self.state);
             state.last = Some(Box::new(last));
             state.loss = Some(Arc::new(Loss::new(LossReason::Reconfigured, "")));
             state.after = Some(gone);
@@ -168,12 +170,12 @@ impl PoolEntry {
 
     /// Flag that has to be raised before a link is opened.
     pub(super) fn after(&self) -> Option<Arc<Flag>> {
-        self.state.lock().after.clone()
+        lock(&self.state).after.clone()
     }
 
     /// Attachment of the live link, or of the last one.
     pub(super) fn last_attachment(&self) -> Option<Attachment> {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         match &state.phase {
             Phase::Live { link, resume_info } => Some(resume_info.attachment(link, &self.server)),
@@ -183,7 +185,7 @@ impl PoolEntry {
 
     /// Number of calls in flight; 1 while a link is being opened.
     pub(super) fn in_flight(&self) -> usize {
-        match &self.state.lock().phase {
+        match &lock(&self.state).phase {
             Phase::Live { link, .. } if link.loss().is_none() => link.in_flight(),
             Phase::Opening { .. } => 1,
             Phase::Live { .. } | Phase::Empty => 0,
@@ -193,25 +195,25 @@ impl PoolEntry {
     /// Counts one more user. From now on the link is not idle, so that it is not evicted while callers wait
     /// for it to open.
     pub(super) fn pin(&self) {
-        self.state.lock().pins += 1;
+        lock(&self.state).pins += 1;
     }
 
     /// Counts one user less. If the link is now idle, notifies the budget.
     pub(super) fn unpin(&self) {
         {
-            let mut state = self.state.lock();
+            let mut state = lock(&self.state);
             state.pins -= 1;
             state.last_used = Instant::now();
         }
         // Usually no request waits for the budget, and the second lock is skipped.
-        if self.budget.is_awaited() && self.state.lock().idle_since().is_some() {
+        if self.budget.is_awaited() && lock(&self.state).idle_since().is_some() {
             self.budget.idle();
         }
     }
 
     /// Returns the next step to get the link. `waited` is the attempt that the caller waited for.
     pub(super) fn enter(&self, waited: Option<u64>) -> EntryStep {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         if state.ended {
             return EntryStep::Failed(self.over());
         }
@@ -236,7 +238,7 @@ impl PoolEntry {
 
     /// Returns a guard of the link, if it is live.
     pub(super) fn hold(self: Arc<Self>) -> Option<PooledLink> {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         let Phase::Live { link, resume_info } = &state.phase else { return None };
         let (link, generation, loss) = (link.share(), resume_info.generation, state.loss.clone());
@@ -252,7 +254,7 @@ impl PoolEntry {
 
     /// Stores the abort handle of the task that opens the link.
     pub(super) fn opening(&self, attempt: u64, opener: AbortHandle) {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         let current = state.attempt == attempt;
         match &mut state.phase {
             Phase::Opening { task, .. } if current => *task = Some(opener),
@@ -263,7 +265,7 @@ impl PoolEntry {
 
     /// Attachment of the last link, and the loss that ended it.
     pub(super) fn before(&self) -> (Option<Attachment>, Option<Arc<Loss>>) {
-        let state = self.state.lock();
+        let state = lock(&self.state);
         (state.last.as_deref().cloned(), state.loss.clone())
     }
 
@@ -277,7 +279,7 @@ impl PoolEntry {
     ) -> bool {
         let resume_info = ResumeInfo::from_attachment(attachment, &self.server);
         let idle = {
-            let mut state = self.state.lock();
+            let mut state = lock(&self.state);
             if state.ended || state.attempt != attempt {
                 // The attempt was given up. The caller drops the link.
                 return false;
@@ -304,7 +306,7 @@ impl PoolEntry {
     /// Stores the error of a failed attempt.
     pub(super) fn failed(&self, attempt: u64, error: Arc<LinkOpenError>) {
         {
-            let mut state = self.state.lock();
+            let mut state = lock(&self.state);
             if state.attempt != attempt || !matches!(state.phase, Phase::Opening { .. }) {
                 return;
             }
@@ -321,7 +323,7 @@ impl PoolEntry {
     /// Ends the link. Returns what to wait for, if anything. With `for_good`, no other link is opened.
     pub(super) fn end(&self, reason: LossReason, for_good: bool) -> Option<EndingLink> {
         let leaving = {
-            let mut state = self.state.lock();
+            let mut state = lock(&self.state);
             state.ended |= for_good;
             state.close(reason, &self.server)
         };
@@ -331,7 +333,7 @@ impl PoolEntry {
 
     /// Session of a released link, which still exists on the server.
     pub(super) fn left_behind(&self) -> Option<RemoteSession> {
-        let state = self.state.lock();
+        let state = lock(&self.state);
         let let_go = state.loss.as_ref().is_some_and(|loss| loss.leaves_state());
         let empty = matches!(state.phase, Phase::Empty);
         let last = state.last.as_deref().filter(|last| empty && let_go && last.can_resume());
@@ -341,7 +343,7 @@ impl PoolEntry {
 
     /// Ends the link if it is idle. Returns whether it was.
     pub(super) fn recycle(&self) -> bool {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         let idle = state.idle_since().is_some();
         if idle {
             state.close(LossReason::Evicted, &self.server);
@@ -351,17 +353,17 @@ impl PoolEntry {
 
     /// Start of the idle time, if the link is live and unused.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        self.state.lock().idle_since()
+        lock(&self.state).idle_since()
     }
 
     /// Time of the last use.
     pub(super) fn last_used(&self) -> Instant {
-        self.state.lock().last_used
+        lock(&self.state).last_used
     }
 
     /// Returns the live link and its generation.
     pub(super) fn live(&self) -> Option<(Link, Generation)> {
-        match &self.state.lock().phase {
+        match &lock(&self.state).phase {
             Phase::Live { link, resume_info } if link.loss().is_none() => {
                 Some((link.share(), resume_info.generation))
             }
@@ -371,14 +373,14 @@ impl PoolEntry {
 
     /// State of the link.
     pub(super) fn state(&self) -> LinkState {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         state.state()
     }
 
     /// Report for the operator.
     pub(super) fn report(&self) -> LinkReport {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         state.notice_loss(&self.server);
         let link = match &state.phase {
             Phase::Live { link, .. } => Some(Arc::new(link.share())),
@@ -399,7 +401,7 @@ impl PoolEntry {
     }
 
     pub(super) fn is_opening(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::Opening { .. })
+        matches!(lock(&self.state).phase, Phase::Opening { .. })
     }
 
     fn over(&self) -> Arc<LinkOpenError> {

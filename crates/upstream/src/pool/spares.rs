@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,7 +12,6 @@ use std::{
 use tokio::time::Instant;
 
 use stayput_process::MemoryMeter;
-use stayput_sync::Mutex;
 
 use super::Links;
 use crate::{
@@ -20,7 +19,10 @@ use crate::{
     budget::link_permit::LinkPermit,
     open::started_child::StartedChild,
     session_dirs::SpareDir,
-    util::flag::{CompletionGuard, Flag},
+    util::{
+        flag::{CompletionGuard, Flag},
+        lock::lock,
+    },
 };
 
 /// Name and configuration of a server with spares.
@@ -64,7 +66,7 @@ impl StartingSpare {
     /// Ends the spare as soon as it has started. Returns whether this is the first such request.
     fn give_up(&self) -> bool {
         let first = !self.unwanted.swap(true, Ordering::Relaxed);
-        if let Some(permit) = &*self.permit.lock() {
+        if let Some(permit) = &*lock(&self.permit) {
             permit.leaving();
         }
         first
@@ -174,7 +176,7 @@ impl Spares {
         let key = key_of(server);
         // Ended after the lock is released.
         let _surplus: Vec<Spare> = {
-            let mut stocks = self.stocks.lock();
+            let mut stocks = lock(&self.stocks);
             if server.options().warm.count == 0 {
                 let stopped = stocks.remove(&key);
                 drop(stocks);
@@ -201,7 +203,7 @@ impl Spares {
         scope: &Scope,
     ) -> Option<StartedChild> {
         let (taken, stale) = {
-            let mut stocks = self.stocks.lock();
+            let mut stocks = lock(&self.stocks);
             let stock = stocks.get_mut(&key_of(server))?;
             let stale = stock.take_stale();
             (stock.take_for(scope), stale)
@@ -215,7 +217,7 @@ impl Spares {
     fn maintain(&self, links: &Links) -> Duration {
         let mut again = MAX_CHECK_INTERVAL;
         let (all, stale): (Vec<SpareKey>, Vec<_>) = {
-            let mut stocks = self.stocks.lock();
+            let mut stocks = lock(&self.stocks);
             let tended = stocks.iter_mut().map(|(key, stock)| {
                 again = again.min(stock.server.options().warm.max_age / 4);
                 (key.clone(), stock.take_stale())
@@ -229,9 +231,9 @@ impl Spares {
 
     /// Starts the missing spares, each in the background.
     fn refill(&self, links: &Links, key: &SpareKey) {
-        let Some(completion) = self.completion.lock().clone() else { return };
+        let Some(completion) = lock(&self.completion).clone() else { return };
         let starts: Vec<_> = {
-            let stocks = self.stocks.lock();
+            let stocks = lock(&self.stocks);
             let Some(stock) = stocks.get(key) else { return };
             (0..stock.missing()).map(|_| CountedStart::new(&stock.starting)).collect()
         };
@@ -246,7 +248,7 @@ impl Spares {
 
     /// Reports the spares that are ready.
     pub(super) fn report(&self) -> Vec<SpareReport> {
-        let stocks = self.stocks.lock();
+        let stocks = lock(&self.stocks);
         let all = stocks.values().flat_map(|stock| stock.ready.iter().map(move |it| (stock, it)));
         let all = all.filter(|(_, spare)| spare.started.is_alive());
         let report = |(stock, spare): (&SpareSet, &Spare)| SpareReport {
@@ -264,7 +266,7 @@ impl Spares {
         if wanted.owner.is_some() {
             return false;
         }
-        let mut stocks = self.stocks.lock();
+        let mut stocks = lock(&self.stocks);
         let spare = stocks.values_mut().find_map(|stock| stock.ready.pop());
         if spare.is_some() {
             drop(stocks);
@@ -278,14 +280,14 @@ impl Spares {
         let other = |(server, identity): &SpareKey, _: &mut SpareSet| {
             **server == *name && Some(*identity) != keep
         };
-        let old: Vec<_> = self.stocks.lock().extract_if(other).collect();
+        let old: Vec<_> = lock(&self.stocks).extract_if(other).collect();
         drop(old);
     }
 
     /// Drops all spares for good. The flag is raised when all are gone.
     pub(super) fn close(&self) -> Arc<Flag> {
-        let completion = self.completion.lock().take();
-        let all = std::mem::take(&mut *self.stocks.lock());
+        let completion = lock(&self.completion).take();
+        let all = std::mem::take(&mut *lock(&self.stocks));
         drop((all, completion));
         self.gone.clone()
     }
@@ -332,7 +334,7 @@ impl SpareStart {
             tracing::warn!(server = &*key.0, error = error.brief(), "spare process not started");
         }
         // Skip a stock of the same configuration that was created meanwhile: it starts its own spares.
-        if let Some(stock) = inner.spares.stocks.lock().get_mut(&key)
+        if let Some(stock) = lock(&inner.spares.stocks).get_mut(&key)
             && counted.is_of(stock)
         {
             stock.arrivals.retain(|other| !Arc::ptr_eq(other, &arrival));
@@ -353,7 +355,7 @@ impl SpareStart {
         let permit = inner.opener.budget.try_admit(None, Cost { process: true })?;
         let permit = Mutex::new(Some(LinkPermit::new(permit, self.completion.clone())));
         let arrival = Arc::new(StartingSpare { permit, unwanted: AtomicBool::new(false) });
-        let mut stocks = inner.spares.stocks.lock();
+        let mut stocks = lock(&inner.spares.stocks);
         let stock = stocks.get_mut(&self.key)?;
         if !self.counted.is_of(stock) {
             return None;
@@ -365,7 +367,7 @@ impl SpareStart {
     async fn start(&self, arrival: &Arc<StartingSpare>) -> Result<StartedChild, LinkOpenError> {
         let closed = || LinkOpenError::Ended { server: self.key.0.to_string() };
         let inner = self.links.upgrade().ok_or_else(closed)?;
-        let server = inner.spares.stocks.lock().get(&self.key).map(|stock| stock.server.clone());
+        let server = lock(&inner.spares.stocks).get(&self.key).map(|stock| stock.server.clone());
         let server = server.ok_or_else(closed)?;
         let dir = spare_dir(&inner, &server).await?;
         let mut expansion = Expansion::new(&Scope::Shared);
@@ -377,7 +379,7 @@ impl SpareStart {
         };
         let arrival = arrival.clone();
         let started =
-            inner.opener.start(&server, &launch, move || arrival.permit.lock().take()).await?;
+            inner.opener.start(&server, &launch, move || lock(&arrival.permit).take()).await?;
         Ok(started.with_dir(dir))
     }
 }

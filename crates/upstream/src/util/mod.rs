@@ -1,4 +1,5 @@
-//! Small helpers: flags, backoff.
+//! Small helpers: locks, flags, backoff.
 
 pub(crate) mod backoff;
 pub(crate) mod flag;
+pub(crate) mod lock;

@@ -2,4 +2,5 @@
 
 pub(crate) mod answer;
 pub(crate) mod bridge;
+pub(crate) mod state;
 pub(crate) mod validate;

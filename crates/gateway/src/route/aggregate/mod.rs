@@ -30,7 +30,8 @@ use crate::{
     reply::ReplyText,
     route::{discover, preferences, single},
     state::{
-        Aggregate, AppState,
+        AppState,
+        aggregate::Aggregate,
         roster::{AvailableServer, Caller, Roster},
     },
 };

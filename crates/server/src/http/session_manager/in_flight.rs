@@ -1,9 +1,11 @@
 //! Requests of a session that have no response yet.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use rmcp::model::{ClientJsonRpcMessage, RequestId};
-use stayput_sync::Mutex;
 
 /// Requests without a response. A call continues after its stream was dropped.
 #[derive(Default)]
@@ -17,8 +19,12 @@ struct RequestIds {
 }
 
 impl InFlight {
+    fn lock(&self) -> MutexGuard<'_, RequestIds> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn insert(&self, id: RequestId) {
-        let mut ids = self.0.lock();
+        let mut ids = self.lock();
         if ids.first.is_none() {
             ids.first = Some(id);
         } else {
@@ -27,7 +33,7 @@ impl InFlight {
     }
 
     pub(super) fn remove(&self, id: &RequestId) {
-        let mut ids = self.0.lock();
+        let mut ids = self.lock();
         ids.first.take_if(|first| first == id);
         if !ids.rest.is_empty() {
             ids.rest.remove(id);
@@ -35,7 +41,7 @@ impl InFlight {
     }
 
     pub(super) fn len(&self) -> usize {
-        let ids = self.0.lock();
+        let ids = self.lock();
         ids.rest.len() + usize::from(ids.first.is_some())
     }
 
