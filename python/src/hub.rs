@@ -1,12 +1,6 @@
 //! Hub, for Python.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use pyo3::prelude::*;
 use serde_json::{json, value::RawValue};
@@ -14,6 +8,7 @@ use stayput::{
     DefaultSessionOptions, Error, Expiry, Handlers, Limits, Ticket,
     ffi::{self, ListKind},
 };
+use stayput_sync::Mutex;
 
 use crate::{
     callback_channel::callbacks,
@@ -25,7 +20,7 @@ use crate::{
     scope::{Run, Scope, ScopeArg},
     server_request::handlers,
     session::{OpenedSession, Session, SessionArg},
-    shared_hub::{ProcessLocal, SharedHub, lock, seconds},
+    shared_hub::{ProcessLocal, SharedHub, seconds},
     value::IntoPython,
 };
 
@@ -201,7 +196,7 @@ impl Hub {
 
     /// Returns the requests to run callbacks, once.
     fn callback_requests(&self) -> Option<CallbackRequests> {
-        let receiver = lock(&self.shared.callbacks).take()?;
+        let receiver = self.shared.callbacks.lock().take()?;
         Some(CallbackRequests::new(&self.shared, receiver))
     }
 
@@ -315,6 +310,11 @@ impl Hub {
         let hub = self.inner()?;
         let run = Scope::within(around, || ffi::begin_run(&hub, keeper));
         Ok(Run::new(&self.shared, run.map_err(|error| to_exception(&error))?))
+    }
+
+    /// Refuses a server that does not exist. A hub over a gateway asks the gateway.
+    fn confirm_server(&self, server: String) -> PyResult<Operation> {
+        self.op(|hub| async move { ffi::confirm_server(&hub, &server).await })
     }
 
     /// Creates the scope of a sub-agent whose access to a server is `isolated`, `inherited` or `denied`.

@@ -3,21 +3,19 @@
 use std::{
     fmt::{self, Write as _},
     sync::{
-        Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc::{self, Receiver, SyncSender},
     },
 };
 
 use pyo3::{prelude::*, pyfunction};
+use stayput_sync::Mutex;
 use tracing::{Event, Level, Metadata, Subscriber, field, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer,
     layer::{Context, SubscriberExt as _},
     registry::LookupSpan,
 };
-
-use crate::shared_hub::lock;
 
 /// Number of records that wait for Python. More are dropped, so that logging never blocks the hub.
 const MAX_WAITING: usize = 10_000;
@@ -100,7 +98,7 @@ pub(crate) struct LogRecords(Mutex<Receiver<Record>>);
 impl LogRecords {
     /// Waits for the next record. The last one has the level 0.
     fn next(&self, py: Python<'_>) -> Record {
-        py.detach(|| lock(&self.0).recv().unwrap_or_default())
+        py.detach(|| self.0.lock().recv().unwrap_or_default())
     }
 }
 
@@ -112,7 +110,7 @@ pub(crate) fn start_log(level: usize) -> Option<LogRecords> {
     let (sender, receiver) = mpsc::sync_channel(MAX_WAITING);
     let subscriber = tracing_subscriber::registry().with(PythonLayer(sender.clone()));
     tracing::subscriber::set_global_default(subscriber).ok()?;
-    *lock(&SENDER) = Some(sender);
+    *SENDER.lock() = Some(sender);
     Some(LogRecords(Mutex::new(receiver)))
 }
 
@@ -120,7 +118,7 @@ pub(crate) fn start_log(level: usize) -> Option<LogRecords> {
 #[pyfunction]
 pub(crate) fn stop_log(py: Python<'_>) {
     LEVEL.store(usize::MAX, Ordering::Relaxed);
-    let sender = lock(&SENDER).take();
+    let sender = SENDER.lock().take();
     if let Some(sender) = sender {
         // Waits while the queue is full: the reader empties it.
         let _ = py.detach(|| sender.send(Record::default()));

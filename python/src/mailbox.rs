@@ -6,18 +6,18 @@ use std::{
     io::{PipeReader, PipeWriter, Read as _, Write as _, pipe},
     os::fd::AsRawFd as _,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use pyo3::{PyTraverseError, PyVisit, intern, prelude::*};
+use stayput_sync::Mutex;
 
 use crate::{
     message::{Caller, Message, Outcome, Payload, PendingRequest, Sink},
     operation::{Operation, RunningOperation, into_result},
     server_request::ServerRequest,
-    shared_hub::lock,
 };
 
 /// Messages for the callers of one event loop. The loop watches the reading end of a pipe, and fetches all messages
@@ -70,21 +70,21 @@ impl Mailbox {
         let (caller, op) = (Caller { sink: self.queue.clone(), token }, op.get());
         if let Some(listener) = &listener {
             let shared = op.shared();
-            *lock(&shared.fallback) = Some(Caller { token: 0, ..caller.clone() });
+            *shared.fallback.lock() = Some(Caller { token: 0, ..caller.clone() });
             let outside_calls = listener.call_method0(py, intern!(py, "outside_calls"))?;
-            let before = lock(&self.listeners).insert(shared.id, outside_calls);
+            let before = self.listeners.lock().insert(shared.id, outside_calls);
             // Dropped after the lock is released, because its destructor may run any code.
             drop(before);
         }
         let running = op.start(caller)?;
         // Messages that arrive before this line wait in the queue, which only the loop reads, later.
-        lock(&self.pending).insert(token, PendingOperation { future, listener, running });
+        self.pending.lock().insert(token, PendingOperation { future, listener, running });
         Ok(token)
     }
 
     /// Forgets a future that was cancelled, and cancels its operation.
     fn cancel(&self, token: u64) {
-        let pending = lock(&self.pending).remove(&token);
+        let pending = self.pending.lock().remove(&token);
         if let Some(pending) = pending {
             pending.running.abort();
         }
@@ -95,13 +95,13 @@ impl Mailbox {
     #[allow(clippy::needless_pass_by_value, reason = "as PyO3 gives it")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // The collector must not block. A locked map is in use, so it is not garbage.
-        if let Ok(pending) = self.pending.try_lock() {
+        if let Some(pending) = self.pending.try_lock() {
             for operation in pending.values() {
                 visit.call(&operation.future)?;
                 visit.call(&operation.listener)?;
             }
         }
-        if let Ok(listeners) = self.listeners.try_lock() {
+        if let Some(listeners) = self.listeners.try_lock() {
             for listener in listeners.values() {
                 visit.call(listener)?;
             }
@@ -110,11 +110,11 @@ impl Mailbox {
     }
 
     fn __clear__(&self) {
-        let pending = std::mem::take(&mut *lock(&self.pending));
+        let pending = std::mem::take(&mut *self.pending.lock());
         for operation in pending.values() {
             operation.running.abort();
         }
-        let listeners = std::mem::take(&mut *lock(&self.listeners));
+        let listeners = std::mem::take(&mut *self.listeners.lock());
         // Dropped after the locks are released, because destructors may run any code.
         drop((pending, listeners));
     }
@@ -138,7 +138,7 @@ impl Mailbox {
 impl Mailbox {
     fn complete(&self, py: Python<'_>, token: u64, done: Outcome) -> PyResult<()> {
         // The future was cancelled.
-        let Some(pending) = lock(&self.pending).remove(&token) else { return Ok(()) };
+        let Some(pending) = self.pending.lock().remove(&token) else { return Ok(()) };
         let future = pending.future.bind(py);
         if future.call_method0(intern!(py, "done"))?.is_truthy()? {
             return Ok(());
@@ -153,12 +153,12 @@ impl Mailbox {
     }
 
     fn listener(&self, py: Python<'_>, token: u64) -> Option<Py<PyAny>> {
-        let pending = lock(&self.pending);
+        let pending = self.pending.lock();
         pending.get(&token)?.listener.as_ref().map(|listener| listener.clone_ref(py))
     }
 
     fn deliver_request(&self, py: Python<'_>, token: u64, request: PendingRequest) -> PyResult<()> {
-        let hub_listener = || lock(&self.listeners).get(&request.hub).map(|it| it.clone_ref(py));
+        let hub_listener = || self.listeners.lock().get(&request.hub).map(|it| it.clone_ref(py));
         // Dropping the request refuses it.
         if let Some(listener) = self.listener(py, token).or_else(hub_listener) {
             listener.call_method1(py, intern!(py, "on_request"), (ServerRequest::new(request),))?;
@@ -189,7 +189,7 @@ struct QueueState {
 
 impl Queue {
     fn fetch(&self) -> PyResult<Vec<Message>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.signalled {
             // The byte is there, because it was written under the same lock.
             (&self.reader).read_exact(&mut [0])?;
@@ -201,7 +201,7 @@ impl Queue {
 
 impl Sink for Queue {
     fn put(&self, message: Message) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.messages.push(message);
         if !state.signalled {
             state.signalled = state.writer.write_all(&[1]).is_ok();

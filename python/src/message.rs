@@ -1,10 +1,11 @@
 //! Messages from the hub's thread to Python callers.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use serde_json::Value;
 use stayput::Error;
+use stayput_sync::Mutex;
 use tokio::sync::oneshot;
 
 /// Outcome of an operation. Its value becomes a Python object on the caller's thread.

@@ -5,7 +5,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     sync::{
-        Arc, Mutex,
+        Arc,
         mpsc::{self, RecvTimeoutError},
     },
     task::{Context, Poll, Wake, Waker},
@@ -17,13 +17,14 @@ use stayput::{
     Error,
     ffi::{InSession as _, Scope},
 };
+use stayput_sync::Mutex;
 use tokio::runtime::Handle;
 
 use crate::{
     error::to_exception,
     message::{CALLER, Caller, Conversion, Message, Outcome, Payload, Sink},
     server_request::ServerRequest,
-    shared_hub::{ProcessLocal, SharedHub, lock},
+    shared_hub::{ProcessLocal, SharedHub},
     value::IntoPython,
 };
 
@@ -70,7 +71,7 @@ impl Operation {
         self.shared.check().map_err(|error| to_exception(&error))?;
         let already_started =
             || to_exception(&Error::InvalidInput("the operation was already started".to_owned()));
-        let pending = lock(&self.pending).take().ok_or_else(already_started)?;
+        let pending = self.pending.lock().take().ok_or_else(already_started)?;
         let pending = pending.into_inner().map_err(|error| to_exception(&error))?;
         let guard = CompletionGuard(Some(caller.clone()));
         let future: OperationFuture = Box::pin(async move {
@@ -86,7 +87,7 @@ impl Operation {
         {
             let _entered = runtime.enter();
             let waker = Waker::from(Arc::new(waker));
-            let _ = lock(&work).poll(&mut Context::from_waker(&waker));
+            let _ = work.lock().poll(&mut Context::from_waker(&waker));
         }
         Ok(RunningOperation { work: ProcessLocal::new(work), runtime })
     }
@@ -159,7 +160,7 @@ impl RunningOperation {
     pub(crate) fn abort(&self) {
         let Ok(work) = self.work.get() else { return };
         let _entered = self.runtime.enter();
-        let (future, task) = lock(work).take();
+        let (future, task) = work.lock().take();
         drop(future);
         if let Some(task) = task {
             // The task finds no work left, and ends.
@@ -199,7 +200,7 @@ struct SpawnOnWake {
 
 impl Wake for SpawnOnWake {
     fn wake(self: Arc<Self>) {
-        let remainder = lock(&self.remainder).take();
+        let remainder = self.remainder.lock().take();
         if let Some(remainder) = remainder {
             self.runtime.spawn(poll_fn(move |cx| remainder.poll(cx)));
         }
@@ -211,7 +212,7 @@ struct Remainder(Arc<Mutex<SharedWork>>);
 
 impl Remainder {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut work = lock(&self.0);
+        let mut work = self.0.lock();
         let polled = work.poll(cx);
         if polled.is_pending() {
             work.task = Some(cx.waker().clone());
@@ -222,7 +223,7 @@ impl Remainder {
 
 impl Drop for Remainder {
     fn drop(&mut self) {
-        let left = lock(&self.0).take();
+        let left = self.0.lock().take();
         drop(left);
     }
 }

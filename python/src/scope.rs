@@ -1,17 +1,15 @@
 //! Scopes and runs, which Python stores in its context variables.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-};
+use std::{fmt, sync::Arc};
 
 use pyo3::prelude::*;
 use stayput::{Error, SessionId, ffi};
+use stayput_sync::Mutex;
 
 use crate::{
     error::to_exception,
     operation::Operation,
-    shared_hub::{ProcessLocal, SharedHub, lock},
+    shared_hub::{ProcessLocal, SharedHub},
 };
 
 /// Scope of a task.
@@ -36,7 +34,7 @@ impl Scope {
     }
 
     fn inner(&self) -> Result<ffi::Scope, Error> {
-        match &*lock(&self.scope) {
+        match &*self.scope.lock() {
             Some(scope) => scope.get().cloned(),
             None => Err(match self.session {
                 Some(session) => Error::SessionEnded { session },
@@ -85,7 +83,7 @@ impl Scope {
 
     /// Drops the scope, which ends its own links. Further use is an error.
     fn leave(&self) {
-        let left = lock(&self.scope).take();
+        let left = self.scope.lock().take();
         drop(left);
     }
 }
@@ -107,14 +105,14 @@ impl Run {
 impl Run {
     /// Scope of the run.
     fn scope(&self) -> PyResult<Scope> {
-        let run = lock(&self.run);
+        let run = self.run.lock();
         let run = run.as_ref().ok_or(Error::HubClosed).and_then(ProcessLocal::get);
         Ok(Scope::new(&self.shared, run.map_err(|error| to_exception(&error))?.scope()))
     }
 
     /// Ends the run if it has its own session, and waits until its links are closed.
     fn finish(&self) -> PyResult<Operation> {
-        let run = lock(&self.run).take().map(ProcessLocal::into_inner).transpose();
+        let run = self.run.lock().take().map(ProcessLocal::into_inner).transpose();
         let run = run.map_err(|error| to_exception(&error))?;
         Ok(Operation::new(&self.shared, None, async move {
             match run {

@@ -1,16 +1,16 @@
 //! Requests of servers that Python handlers answer.
 
-use std::{fmt, sync::Mutex};
+use std::fmt;
 
 use pyo3::prelude::*;
 use serde_json::Value;
 use stayput::{Error, Handlers};
+use stayput_sync::Mutex;
 use tokio::sync::oneshot;
 
 use crate::{
     error::to_exception,
     message::{CALLER, FallbackCaller, Payload, PendingRequest},
-    shared_hub::lock,
 };
 
 /// Request of a server, for Python.
@@ -28,7 +28,7 @@ impl ServerRequest {
     }
 
     fn send(&self, answer: Result<Value, String>) {
-        if let Some(sender) = lock(&self.answer).take() {
+        if let Some(sender) = self.answer.lock().take() {
             // Fails if the call has ended.
             let _ = sender.send(answer);
         }
@@ -98,7 +98,7 @@ async fn forward(
     hub: u64,
     fallback: FallbackCaller,
 ) -> Result<Value, String> {
-    let caller = CALLER.try_with(Clone::clone).ok().or_else(|| lock(&fallback).clone());
+    let caller = CALLER.try_with(Clone::clone).ok().or_else(|| fallback.lock().clone());
     let unavailable = || "there is no caller that can answer".to_owned();
     let (answer, answered) = oneshot::channel();
     let request = PendingRequest { hub, kind, params: params.to_string(), answer };

@@ -3,7 +3,7 @@
 use std::{
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
@@ -13,6 +13,7 @@ use std::{
 
 use pyo3::{prelude::*, pyfunction};
 use stayput::{Error, Hub, SessionIdKeeper, ffi};
+use stayput_sync::Mutex;
 use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
@@ -94,7 +95,7 @@ impl SharedHub {
         let callbacks = Mutex::new(Some(receiver));
         let shared =
             Arc::new(Self { id, hub, runtime, closed, fallback, callback_sender, callbacks });
-        let mut alive = lock(&LIVE_HUBS);
+        let mut alive = LIVE_HUBS.lock();
         alive.retain(|one| one.strong_count() > 0);
         alive.push(Arc::downgrade(&shared));
         shared
@@ -135,7 +136,7 @@ impl Drop for SharedHub {
         let Some(hub) = self.hub.take().filter(ProcessLocal::is_own_process) else { return };
         let thread = thread::Builder::new().name("stayput-close".to_owned());
         if let Ok(thread) = thread.spawn(move || drop(hub)) {
-            let mut threads = lock(&CLOSING_THREADS);
+            let mut threads = CLOSING_THREADS.lock();
             threads.retain(|other| !other.is_finished());
             threads.push(thread);
         }
@@ -149,10 +150,10 @@ pub(crate) fn close_all(py: Python<'_>, limit: f64) -> PyResult<()> {
     let limit = seconds(limit)?;
     py.detach(|| {
         let (done, all_done) = mpsc::channel::<()>();
-        for hub in mem::take(&mut *lock(&LIVE_HUBS)).iter().filter_map(Weak::upgrade) {
+        for hub in mem::take(&mut *LIVE_HUBS.lock()).iter().filter_map(Weak::upgrade) {
             hub.close(limit, done.clone());
         }
-        let threads = mem::take(&mut *lock(&CLOSING_THREADS));
+        let threads = mem::take(&mut *CLOSING_THREADS.lock());
         let waiter = thread::Builder::new().name("stayput-close".to_owned());
         let _ = waiter.spawn(move || {
             for thread in threads {
@@ -172,8 +173,4 @@ pub(crate) fn seconds(number: f64) -> PyResult<Duration> {
         let message = format!("{number} is not a valid number of seconds");
         to_exception(&Error::InvalidInput(message))
     })
-}
-
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -86,13 +86,13 @@ def test_python_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     server = str(Path(__file__).parent / "odd_server.py")
     browser = {"command": sys.executable, "args": [server], "env": {"TOKEN": kit.marker}}
-    Path("mcp.json").write_text(json.dumps({"mcpServers": {"browser": browser, "shell": browser}}))
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"browser": browser, "notes": browser}}))
     names, hubs = dict[str, Any](), list[stayput.Hub]()
 
     async def research(what: str) -> None:
         if what == "b":
             with pytest.raises(stayput.AccessDeniedError):
-                await names["hub"].call("shell", "run")
+                await names["hub"].call("notes", "note_list")
         await names["hub"].call("browser", "count")
 
     names["research"] = research
@@ -109,4 +109,4 @@ def test_python_page_runs(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             await hub.close()
 
     asyncio.run(main())
-    assert len(hubs) == 2
+    assert len(hubs) == 3

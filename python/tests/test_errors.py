@@ -69,8 +69,9 @@ def test_limit_raises_at_capacity(kit: Kit) -> None:
             slow = asyncio.create_task(one.call("counter", "slow", ms=120_000, steps=1))
             while (await one.status("counter")).state != "live" or not (await one.status("counter")).in_flight:
                 await asyncio.sleep(0.02)
-            with pytest.raises(stayput.AtCapacityError):
+            with pytest.raises(stayput.AtCapacityError) as full:
                 await count(hub.session("two"))
+            assert full.value.retry_after == 1.0
             slow.cancel()
 
     asyncio.run(main())

@@ -211,6 +211,13 @@ def test_sub_agents_inherit_isolate_or_are_denied(kit: Kit) -> None:
                 assert [await count(hub), await count(hub, "cart")] == [1, 1]
                 assert await isolated() == (1, 2)
                 assert await isolated() == (1, 3), "what was its own ended with it"
+                async with hub.isolated("counter"):
+                    assert await count(hub) == 1
+                    async with hub.inherited("counter"):
+                        assert await count(hub) == 2, "the server of the sub-agent around it"
+                with pytest.raises(stayput.UnknownServerError):
+                    async with hub.inherited("conter"):
+                        pytest.fail("entered")
                 async with hub.denied("cart"):
                     assert await count(hub) == 2
                     with pytest.raises(stayput.AccessDeniedError, match="denied to this sub-agent"):

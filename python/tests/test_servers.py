@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kit, count, wait_until
+from conftest import Kit, count, test_server, wait_until
 
 import stayput
 from stayput import sync
@@ -97,3 +99,23 @@ def test_spares_serve_one_session_each(kit: Kit) -> None:
         sync.Hub.from_config(kit.config(), warm={"other": 1})
     with pytest.raises(stayput.InvalidInputError, match="reached by a URL; remove `warm`"):
         sync.Hub.from_config({"mcpServers": {"web": {"url": "http://127.0.0.1:9/mcp"}}}, warm={"web": 1})
+
+
+def test_url_and_headers_are_resolved_at_the_first_use(tmp_path: Path) -> None:
+    """R122: in the wheel, too."""
+    command = [test_server(), "http", "--era", "legacy", "--exit-with-stdin"]
+
+    async def main(url: str) -> None:
+        who, where = tmp_path / "who", tmp_path / "url"
+        where.write_text("http://127.0.0.1:9/mcp")
+        who.write_text("built")
+        entry = {"url": f"${{file:{where}}}", "headers": {"x-who": f"${{file:{who}}}"}}
+        async with stayput.Hub.from_config({"mcpServers": {"remote": entry}}) as hub, hub.run():
+            where.write_text(url)
+            who.write_text("used")
+            assert (await hub.call("remote", "header", name="x-who")).text == "used"
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        asyncio.run(main(server.stdout.readline().strip()))
+        server.kill()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from conftest import Kit, count
+from conftest import TEST_TIMEOUT, Kit, count
+from langchain_core.runnables import RunnableConfig
 
 import stayput
+from stayput.langchain import ToolFailedError
 
 
 def test_named_session_is_released_and_found_again(kit: Kit) -> None:
@@ -219,6 +222,31 @@ def test_with_options_keeps_what_it_does_not_name(kit: Kit) -> None:
                 assert await count(unnamed) == 1
             with pytest.raises(stayput.SessionEndedError):
                 await count(unnamed)
+
+    asyncio.run(main())
+
+
+def test_options_of_a_hub_hold_for_its_sessions_and_agents(kit: Kit) -> None:
+    """Also for a session that a tool of LangChain finds by the thread."""
+
+    async def main() -> None:
+        async with kit.hub() as hub:
+            hasty = hub.with_options(timeout=0.2)
+            tools = {tool.name: tool for tool in await hasty.langchain_tools(key="thread_id", handle_errors=False)}
+            thread: RunnableConfig = {"configurable": {"thread_id": "chat"}}
+            slow = {"ms": 3_600_000, "steps": 1}
+            calls: list[Callable[[], Awaitable[stayput.ToolResult]]] = [
+                lambda: hasty.session("chat").call("counter", "slow", slow),
+                lambda: hasty.session().call("counter", "slow", slow),
+                lambda: hasty.agent("ann").session("chat").call("counter", "slow", slow),
+            ]
+            for call in calls:
+                with pytest.raises(stayput.CallTimeoutError):
+                    await asyncio.wait_for(call(), TEST_TIMEOUT)
+            with pytest.raises(ToolFailedError, match="did not answer"):
+                await asyncio.wait_for(tools["slow"].ainvoke(slow, thread), TEST_TIMEOUT)
+            patient = hasty.session("chat").with_options(timeout=None)
+            assert await count(patient) == 1
 
     asyncio.run(main())
 

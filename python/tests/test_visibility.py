@@ -6,13 +6,14 @@ import asyncio
 import gc
 import json
 import logging
+import sys
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import Kit, count, script, wait_until
+from conftest import Kit, count, wait_until
 
 import stayput
 
@@ -53,28 +54,21 @@ def test_meta_of_a_call_reaches_the_server(kit: Kit) -> None:
     asyncio.run(main())
 
 
-TRACED = """
-import asyncio, json, sys, types
-
-# A stand-in of `opentelemetry.propagate`, whose `inject` is all that is used of it.
-package, propagate = types.ModuleType("opentelemetry"), types.ModuleType("opentelemetry.propagate")
-propagate.inject = lambda carrier: carrier.update(traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
-sys.modules.update({"opentelemetry": package, "opentelemetry.propagate": propagate})
-import stayput
-
-async def main():
-    async with stayput.Hub.from_config(json.loads(sys.argv[1])) as hub, hub.run():
-        print((await hub.with_options(meta={"x": 1}).call("counter", "meta")).text)
-asyncio.run(main())
-"""
-
-
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the environment of the tests has OpenTelemetry from 3.11 on")
 def test_trace_context_of_opentelemetry_is_passed_on(kit: Kit) -> None:
     """The server gets `traceparent` of the current span, beside the members of the caller."""
-    done = script(TRACED, json.dumps(kit.config()))
-    assert done.returncode == 0, done.stderr
-    sent = json.loads(done.stdout)
-    assert sent["traceparent"] == "00-" + "a" * 32 + "-" + "b" * 16 + "-01" and sent["x"] == 1
+    from opentelemetry.sdk.trace import TracerProvider
+
+    async def main() -> None:
+        tracer = TracerProvider().get_tracer("test")
+        async with kit.hub() as hub, hub.run():
+            with tracer.start_as_current_span("turn") as span:
+                sent = json.loads((await hub.with_options(meta={"x": 1}).call("counter", "meta")).text)
+            trace, identity = span.get_span_context().trace_id, span.get_span_context().span_id
+            assert sent["traceparent"].startswith(f"00-{trace:032x}-{identity:016x}-") and sent["x"] == 1
+            assert "traceparent" not in (json.loads((await hub.call("counter", "meta")).text) or {}), "no span"
+
+    asyncio.run(main())
 
 
 def test_events_tell_calls_in_order(kit: Kit) -> None:
@@ -253,15 +247,20 @@ def test_keeper_that_fails_is_an_error_without_its_text() -> None:
 
 
 def test_notifications_outside_of_calls_are_heard(kit: Kit) -> None:
-    """Changed lists and updated resources, until the session ends."""
+    """Changed lists, updated resources and log messages, until the session ends."""
 
     async def main() -> None:
         async with kit.hub() as hub:
             chat = hub.session("chat")
             heard = await chat.listen("counter", ["test://count"])
-            await chat.call("counter", "notify")
-            methods = {(await anext(heard))["method"], (await anext(heard))["method"]}
-            assert methods == {"notifications/tools/list_changed", "notifications/resources/updated"}
+            await chat.call("counter", "notify", log="the disk is full")
+            notes = [await anext(heard) for _ in range(3)]
+            assert {note["method"] for note in notes} == {
+                "notifications/tools/list_changed",
+                "notifications/resources/updated",
+                "notifications/message",
+            }
+            assert "the disk is full" in [note["params"].get("data") for note in notes]
             await chat.end()
             assert [note async for note in heard] == []
             await heard.close()

@@ -61,7 +61,7 @@ def gateway(kit: Kit, tmp_path: Path) -> Iterator[str]:
 
 
 def check_workers(**env: str) -> None:
-    """Four workers, twenty chats, a thousand requests: each counter grows by one."""
+    """Four workers of uvicorn with a FastAPI application, twenty chats, a thousand requests: each counter grows by one."""
     workers = [sys.executable, "-m", "uvicorn", "workers_app:app", "--workers", "4", "--port", "0", "--no-access-log"]
 
     async def chat(client: httpx.AsyncClient, name: str) -> list[list[int]]:
@@ -80,11 +80,13 @@ def check_workers(**env: str) -> None:
         asyncio.run(main(url))
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the environment of the tests has FastAPI from 3.11 on")
 def test_workers_on_a_gateway_share_each_chat(gateway: str) -> None:
     """The server is a child process of the gateway."""
     check_workers(STAYPUT_GATEWAY=gateway)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the environment of the tests has FastAPI from 3.11 on")
 def test_workers_on_a_store_share_each_chat(tmp_path: Path) -> None:
     """The server is behind a URL: an idle worker gives up the session, and the next one goes on with it."""
     store = {"store": f"sqlite:{tmp_path / 'sessions.db'}", "folders": str(tmp_path / "folders")}
@@ -154,13 +156,26 @@ def test_connected_hub_has_the_same_methods(gateway: str, kit: Kit) -> None:
             async with first.denied("counter"):
                 with pytest.raises(stayput.AccessDeniedError):
                     await count(first)
+            async with stayput.Hub.connect(gateway) as fresh, fresh.denied("counter"):
+                with pytest.raises(stayput.AccessDeniedError):
+                    await count(fresh.session("x"))
+            for _ in range(2):
+                with pytest.raises(stayput.UnknownServerError, match="conter"):
+                    async with first.denied("conter"):
+                        pytest.fail("entered")
+                with pytest.raises(stayput.UnknownServerError, match="conter"):
+                    await count(first, "conter")
         async with second.session("chat") as chat, second.isolated("counter"):
             assert await count(chat) == 1, "a session of its own"
         await first.close()
+        events = second.events()
         assert await count(second.session("chat")) == 3, "the session went on"
         with pytest.raises(stayput.StateLostError) as lost:
             await second.session("chat").call("counter", "crash")
         assert lost.value.may_have_run and lost.value.server == "counter"
+        seen = [await anext(events) for _ in range(3)]
+        assert [(event.kind, event.tool) for event in seen] == [("called", "count"), ("lost", None), ("called", "crash")]
+        assert {event.session_name for event in seen} == {"chat"}
         assert await count(second.session("chat")) == 1
         await second.session("chat").end()
         # Another worker may remember what was there, so the gateway tells the next call of that name.

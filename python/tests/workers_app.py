@@ -1,11 +1,11 @@
-"""ASGI application of several workers: `GET /CHAT` counts in the session of the chat."""
+"""FastAPI application of several workers: `GET /CHAT` counts in the session of the chat."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable
-from typing import Any
+
+from fastapi import FastAPI, Response
 
 import stayput
 
@@ -14,17 +14,12 @@ if "STAYPUT_GATEWAY" in os.environ:
 else:
     hub = stayput.Hub.from_config(json.loads(os.environ["STAYPUT_CONFIG"]), **json.loads(os.environ["STAYPUT_SETTINGS"]))
 
+app = FastAPI()
 
-async def app(
-    scope: dict[str, Any],
-    receive: Callable[[], Awaitable[dict[str, Any]]],
-    send: Callable[[dict[str, Any]], Awaitable[None]],
-) -> None:
+
+@app.get("/{chat_id}")
+async def count(chat_id: str) -> Response:
     """Answers with the counter of the chat and the worker's process id."""
-    if scope["type"] != "http":
-        return
-    async with hub.session(scope["path"].strip("/")) as chat:
+    async with hub.session(chat_id) as chat:
         counted = await chat.call("counter", "count")
-    body = f"{counted.text} {os.getpid()}".encode()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-    await send({"type": "http.response.body", "body": body})
+    return Response(f"{counted.text} {os.getpid()}", media_type="text/plain")

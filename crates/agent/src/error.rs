@@ -356,6 +356,12 @@ impl From<stayput_upstream::ServerError> for Error {
     }
 }
 
+impl From<stayput_upstream::TargetError> for Error {
+    fn from(error: stayput_upstream::TargetError) -> Self {
+        Self::invalid(error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,11 @@
 //! Events of sessions: linked, called, lost, ended.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use stayput_core::{Generation, Record, SessionId};
 use stayput_process::ExitStatus;
+use stayput_sync::Mutex;
 use tokio::sync::broadcast;
-
-use crate::lock::lock;
 
 /// Event of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +118,7 @@ impl LossLog {
         link: (Arc<str>, u64),
         generation: Generation,
     ) -> bool {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let losses = all.entry(session).or_default();
         let before = losses.get(&link).copied();
         if before.is_some_and(|before| before >= generation) {
@@ -134,12 +129,12 @@ impl LossLog {
     }
 
     pub(crate) fn remove_branch(&self, session: SessionId, branch: u64) {
-        if let Some(losses) = lock(&self.0).get_mut(&session) {
+        if let Some(losses) = self.0.lock().get_mut(&session) {
             losses.retain(|(_, other), _| *other != branch);
         }
     }
 
     pub(crate) fn remove_session(&self, session: SessionId) {
-        lock(&self.0).remove(&session);
+        self.0.lock().remove(&session);
     }
 }

@@ -90,6 +90,16 @@ pub fn current_session(hub: &Hub) -> Option<Session> {
     Some(Session::new(hub, scope.guard.clone()))
 }
 
+/// Refuses a server that does not exist. A hub over a gateway asks the gateway.
+///
+/// # Errors
+/// If there is no such server, or the gateway cannot be reached.
+pub async fn confirm_server(hub: &Hub, server: &str) -> Result<(), Error> {
+    let confirming = hub.clone();
+    let name = server.to_owned();
+    hub.inner.thread.in_runtime(async move { confirming.confirm_server(&name).await }).await
+}
+
 /// Creates the scope of a sub-agent with its own links to a server of this hub, which end with the last clone of the
 /// scope. See [`SubAgent::isolated`](crate::SubAgent::isolated).
 ///

@@ -61,7 +61,8 @@
 //! | `events.rs`, `error.rs` | events of sessions; errors |
 //! | `ffi.rs` | explicit scopes and raw lists, for bindings to other languages |
 
-#[cfg(doctest)]
+// One of its examples opens a store.
+#[cfg(all(doctest, feature = "stores"))]
 #[doc = include_str!("../../../docs/agents.md")]
 struct Guide;
 
@@ -79,7 +80,6 @@ mod events;
 pub mod ffi;
 mod handlers;
 mod hub;
-mod lock;
 mod session;
 
 pub use call::{CallResult, Content, Prompt, Resource, Tool, ToolCall, ToolResult};
@@ -98,6 +98,6 @@ pub use stayput_config::{ConfigError, OnLoss};
 pub use stayput_core::{Expiry, Generation, SessionId, Store, Timestamp, scope::spawn};
 pub use stayput_process::{ExitStatus, WardenCommand, warden_main};
 pub use stayput_upstream::{
-    EraChoice, Http, Isolation, Limits, Options, Proxy, Server, Stdio, Timeouts, TransportConfig,
-    Trust,
+    EraChoice, Http, Isolation, Limits, Options, Proxy, Server, Stdio, Target, TargetError,
+    Timeouts, TransportConfig, Trust,
 };

@@ -5,9 +5,9 @@ use std::{
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
+use stayput_sync::Mutex;
 use stayput_upstream::{StderrSink, Stdio};
 
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
@@ -72,23 +72,23 @@ impl Environment {
 
     /// Records a file that the configuration depends on.
     pub(crate) fn record_file(&self, file: &Path) {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(file.to_owned());
+        self.files.lock().insert(file.to_owned());
     }
 
     /// Records a value that was filled in, because it may be a secret.
     pub(crate) fn record_filled(&self, value: &str) {
-        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filled = self.filled.lock();
         filled.insert(value.to_owned());
     }
 
     /// Takes the values that were recorded since the last call.
     pub(crate) fn take_filled(&self) -> BTreeSet<String> {
-        std::mem::take(&mut self.filled.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.filled.lock())
     }
 
     /// Returns all recorded files.
     pub(crate) fn recorded_files(&self) -> Vec<PathBuf> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.lock();
         files.iter().cloned().collect()
     }
 

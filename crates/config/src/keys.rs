@@ -36,20 +36,8 @@ pub const SERVER: &[&str] = &[
     "for",
 ];
 
-/// Those of them that no other program has in an entry. Beside `stayput` they would be ignored.
-pub const SERVER_ONLY: &[&str] = &[
-    "isolation",
-    "era",
-    "startup_timeout",
-    "grace",
-    "warm",
-    "on_loss",
-    "inherit",
-    "delete_on_end",
-    "ca_file",
-    "handles",
-    "for",
-];
+/// Those of them that other programs have in an entry, too.
+pub const ALSO_OF_OTHERS: &[&str] = &["timeout", "tools"];
 
 /// Keys of `warm`.
 pub const WARM: &[&str] = &["count", "max_age"];

@@ -122,7 +122,8 @@ fn timeouts(object: &ConfigObject<'_>) -> ReadResult<Timeouts> {
     })
 }
 
-/// Uses the same time for both steps: a server cleans up when its input ends or on TERM.
+/// Reads `grace`, the time of both steps of an end: after the end of the input, and after TERM. A server cleans up in one
+/// of them.
 fn grace(value: &ConfigValue<'_>) -> ReadResult<Grace> {
     let span = value.duration()?;
     Ok(Grace { quit: span, term: span })

@@ -164,7 +164,11 @@ impl Servers {
         if transport::is_disabled(&object)? {
             return Ok(());
         }
-        if let Some(own) = object.iter().find(|it| keys::SERVER_ONLY.contains(&&*it.name)) {
+        // Beside `stayput` it would be ignored.
+        let belongs_inside = |it: &&Member<'_>| {
+            keys::SERVER.contains(&&*it.name) && !keys::ALSO_OF_OTHERS.contains(&&*it.name)
+        };
+        if let Some(own) = object.iter().find(belongs_inside) {
             return Err(own.error(Problem::Misplaced { place: "server" }));
         }
         let Some(entry) = self.entry(member, &object)? else { return Ok(()) };

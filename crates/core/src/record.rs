@@ -1,18 +1,20 @@
 //! Stored record of a session.
 
 mod attachments;
+mod end;
 mod expiry;
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Agent, Generation, Key, Lease, Owner, Revision, SessionId, Timestamp,
-    identity::text::{InvalidText, serde_as_text},
+    identity::text::InvalidText,
 };
 
-pub use attachments::Attachments;
+pub use attachments::{Attachment, Attachments};
+pub use end::{EndReason, SessionEnd};
 pub use expiry::Expiry;
 
 /// Expiry of a session whose end has begun.
@@ -110,6 +112,25 @@ impl Record {
         self.agent = agent;
         self.key = Some(key);
         self
+    }
+
+    /// Returns the next revision of this record in a store, when the holder of `by` writes `new`.
+    #[must_use]
+    pub fn replaced_by(&self, new: Self, by: Option<Lease>) -> Self {
+        Self {
+            owner: self.owner.clone(),
+            agent: self.agent.clone(),
+            key: self.key.clone(),
+            // An end releases the claim, a revival sets it, and no other change touches it.
+            holder: match (self.is_live(), new.is_live()) {
+                (true, true) => self.holder,
+                (false, true) => by,
+                (_, false) => None,
+            },
+            last_used: self.last_used.max(new.last_used),
+            revision: self.revision.next(),
+            ..new
+        }
     }
 
     /// Returns whether the session has not ended.
@@ -290,90 +311,6 @@ struct Detail {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     handle_used: bool,
 }
-
-/// Data to reconnect to one server.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Attachment {
-    /// Generation of the link.
-    pub generation: Generation,
-    /// Text that only the creator of the link reads. The creator seals the secrets in it.
-    #[serde(default)]
-    pub body: String,
-    /// Generation up to which the client has acknowledged losses on this server.
-    #[serde(default)]
-    pub acknowledged: Generation,
-}
-
-impl Attachment {
-    /// Builds the attachment of a link of this generation.
-    #[must_use]
-    pub fn new(generation: Generation, body: impl Into<String>) -> Self {
-        Self { generation, body: body.into(), acknowledged: Generation::default() }
-    }
-
-    /// Returns the loss on this server that the client has not acknowledged.
-    fn unacknowledged_loss(&self) -> Option<Generation> {
-        (self.generation > self.acknowledged).then_some(self.generation)
-    }
-}
-
-impl fmt::Debug for Attachment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Attachment(generation {}, {} bytes)", self.generation, self.body.len())
-    }
-}
-
-/// Time and reason of the end of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SessionEnd {
-    /// Time of the end.
-    pub at: Timestamp,
-    /// Reason of the end.
-    pub reason: EndReason,
-}
-
-/// Reason why a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EndReason {
-    /// The owner ended it.
-    Closed,
-    /// Not used for its idle time.
-    Idle,
-    /// Reached its maximum age.
-    Age,
-    /// Evicted for another session at a limit.
-    Evicted,
-}
-
-impl EndReason {
-    const ALL: [Self; 4] = [Self::Closed, Self::Idle, Self::Age, Self::Evicted];
-
-    /// Returns the word for the reason in stores and tools.
-    #[must_use]
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Idle => "idle",
-            Self::Age => "age",
-            Self::Evicted => "evicted",
-        }
-    }
-}
-
-impl FromStr for EndReason {
-    type Err = InvalidText;
-
-    fn from_str(text: &str) -> Result<Self, InvalidText> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == text).ok_or_else(|| {
-            InvalidText::form("the end of a session", "closed, idle, age or evicted")
-        })
-    }
-}
-
-serde_as_text!(EndReason, as_str);
 
 #[cfg(test)]
 mod tests {

@@ -80,15 +80,9 @@ fn count_request(session: &str, more: &[u8], id: u32) -> Vec<u8> {
     [head.as_bytes(), more, rest.as_bytes()].concat()
 }
 
-async fn connect(gateway: &Gateway) -> TcpStream {
-    let socket = TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap();
-    socket.set_nodelay(true).unwrap();
-    socket
-}
-
 /// Sends these bytes and returns all responses until the gateway closes the connection.
 async fn exchange(gateway: &Gateway, bytes: &[u8]) -> Vec<Response> {
-    let mut socket = connect(gateway).await;
+    let mut socket = gateway.socket().await;
     socket.write_all(bytes).await.unwrap();
     rest(&mut socket).await
 }
@@ -155,7 +149,7 @@ async fn broken_chunk_that_comes_late_closes_the_connection() {
     let gateway = Gateway::start(json!({ "test": stdio(&mark("late-chunk"), &[]) })).await;
     let mut victim = Victim::new(&gateway, None).await;
     for (attack, body) in BROKEN_CHUNKS {
-        let mut socket = connect(&gateway).await;
+        let mut socket = gateway.socket().await;
         let framing = b"expect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n";
         socket.write_all(&[&attacker(None), &framing[..]].concat()).await.unwrap();
         // The gateway reads the body from here on.
@@ -273,7 +267,7 @@ async fn refused_head_is_answered_with_a_sentence() {
             (431, &large, "`limits.headers`"),
         ] {
             let mut all = Vec::new();
-            let mut socket = connect(&gateway).await;
+            let mut socket = gateway.socket().await;
             if !before.is_empty() {
                 socket.write_all(before.as_bytes()).await.unwrap();
                 let mut ok = [0; 15];
@@ -324,7 +318,7 @@ async fn unwanted_body_is_not_read_as_a_request() {
                 ("transfer-encoding: chunked\r\n\r\n".to_owned(), &chunks),
             ] {
                 let attack = format!("{head}{framing} with {size} bytes");
-                let mut socket = connect(&gateway).await;
+                let mut socket = gateway.socket().await;
                 let bytes = [head.as_bytes(), framing.as_bytes(), body, LAST].concat();
                 // The gateway may refuse it before its end.
                 let _ = socket.write_all(&bytes).await;
@@ -364,7 +358,7 @@ async fn rest_of_a_refused_body_is_not_read_as_a_request() {
             "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n",
         ),
     ] {
-        let mut socket = connect(&gateway).await;
+        let mut socket = gateway.socket().await;
         socket.write_all(begin.as_bytes()).await.unwrap();
         let mut first = [0; 12];
         tokio::time::timeout(LONG, socket.read_exact(&mut first)).await.unwrap().unwrap();

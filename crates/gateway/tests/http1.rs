@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use serde_json::json;
-use support::{Client, Gateway, LONG, mark, stdio};
+use support::{Client, Gateway, LONG, mark, read_to_end, stdio};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -18,7 +18,7 @@ async fn gateway(name: &str) -> Gateway {
 
 /// Returns all that the gateway sends until it closes the connection.
 async fn said(gateway: &Gateway, parts: &[&[u8]]) -> String {
-    let mut socket = connect(gateway).await;
+    let mut socket = gateway.socket().await;
     for part in parts {
         if socket.write_all(part).await.is_err() {
             break;
@@ -26,19 +26,7 @@ async fn said(gateway: &Gateway, parts: &[&[u8]]) -> String {
         // Lets the parts arrive separately, as far as the network allows.
         tokio::task::yield_now().await;
     }
-    rest(&mut socket).await
-}
-
-async fn connect(gateway: &Gateway) -> TcpStream {
-    let socket = TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap();
-    socket.set_nodelay(true).unwrap();
-    socket
-}
-
-async fn rest(socket: &mut TcpStream) -> String {
-    let mut said = Vec::new();
-    tokio::time::timeout(LONG, socket.read_to_end(&mut said)).await.unwrap().unwrap();
-    String::from_utf8(said).unwrap()
+    read_to_end(&mut socket).await
 }
 
 /// Reads until `end` was received.
@@ -120,7 +108,7 @@ async fn slow_body_is_closed() {
     let gateway = Gateway::with(json!({ "test": test }), limits).await;
     let client = gateway.client("test").await;
     for way in ["content-length: 1000000\r\n\r\n", "transfer-encoding: chunked\r\n\r\n"] {
-        let mut socket = connect(&gateway).await;
+        let mut socket = gateway.socket().await;
         let begin = count(&client, 1, |_| way.to_owned());
         socket.write_all(begin.as_bytes()).await.unwrap();
         let drop: &[u8] = if way.starts_with('c') { b" " } else { b"1\r\n \r\n" };
@@ -152,7 +140,7 @@ async fn slow_head_is_closed() {
     let limits = json!({ "limits": { "stall": "1s" } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark("slow-head"), &[]) }), limits).await;
     for before in ["", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
-        let mut socket = connect(&gateway).await;
+        let mut socket = gateway.socket().await;
         socket.write_all(before.as_bytes()).await.unwrap();
         if !before.is_empty() {
             until(&mut socket, "ok\n").await;
@@ -186,10 +174,10 @@ async fn half_closed_connection_counts_as_disconnected() {
         "params": { "name": "slow", "arguments": { "ms": 600_000 } } })
     .to_string();
     let call = count(&client, 1, |_| plain(&call));
-    let mut socket = connect(&gateway).await;
+    let mut socket = gateway.socket().await;
     socket.write_all(call.as_bytes()).await.unwrap();
     socket.shutdown().await.unwrap();
-    assert_eq!(rest(&mut socket).await, "");
+    assert_eq!(read_to_end(&mut socket).await, "");
 }
 
 /// R170: a request over a limit is refused, and the answer names the limit.
@@ -256,11 +244,11 @@ async fn expect_continue_is_answered() {
     let client = gateway.client("test").await;
     let call = count(&client, 1, |body| format!("expect: 100-continue\r\n{}", closing(body)));
     let (head, body) = call.split_once("\r\n\r\n").unwrap();
-    let mut socket = connect(&gateway).await;
+    let mut socket = gateway.socket().await;
     socket.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
     assert_eq!(until(&mut socket, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
     socket.write_all(body.as_bytes()).await.unwrap();
-    let answer = rest(&mut socket).await;
+    let answer = read_to_end(&mut socket).await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(r#""text":"1""#), "{answer}");
     let unwanted = "POST /nowhere HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
                     content-length: 9\r\n\r\n";
@@ -285,7 +273,7 @@ async fn http_1_0_clients_are_served() {
          mcp-session-id: {}\r\n\r\n",
         client.id
     );
-    let mut socket = connect(&gateway).await;
+    let mut socket = gateway.socket().await;
     socket.write_all(listen.as_bytes()).await.unwrap();
     let head = until(&mut socket, "\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.0 200 ") && !head.contains("transfer-encoding"), "{head}");

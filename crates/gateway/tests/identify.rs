@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::{mcp::send, processes};
-use support::{Client, Gateway, LONG, gone, mark, stdio};
+use support::{Client, Gateway, LONG, gone, mark, stdio, until};
 
 /// Calls a tool with these headers, arguments and `_meta`.
 async fn call(
@@ -54,14 +54,11 @@ async fn count(
 
 /// Returns the count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once more.
 async fn count_after_a_loss(gateway: &Gateway, client: &Client, meta: &Value) -> String {
-    for _ in 0..1_500 {
+    let next = async || {
         let answer = call(gateway, client, &[], ("count", json!({}), meta.clone())).await;
-        if answer["result"]["isError"] != true {
-            return text(&answer).to_owned();
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the loss is told without end");
+        (answer["result"]["isError"] != true).then(|| text(&answer).to_owned())
+    };
+    stayput_testkit::until_some("the loss is reported no more", next).await
 }
 
 /// Returns the server entry with these options.
@@ -372,13 +369,7 @@ async fn delete_ends_only_sessions_without_another_name() {
     assert_eq!(count(&gateway, &bob, &[], hinted.clone()).await, "1");
     assert_eq!(processes::with_token(&mark).len(), 3);
     assert_eq!(bob.delete(&gateway).await, 200);
-    for _ in 0..1_500 {
-        if processes::with_token(&mark).len() == 2 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(processes::with_token(&mark).len(), 2, "its own session has ended");
+    until("its own session has ended", || processes::with_token(&mark).len() == 2).await;
     assert_eq!(count(&gateway, &ann, &[], hinted).await, "2", "the chat goes on");
     assert_eq!(count(&gateway, &ann, &[], json!({})).await, "2");
     // A session with a handle is not ended either.
@@ -418,13 +409,7 @@ async fn call_without_a_session_is_offered_one() {
     // A method without an argument for a handle runs on an ephemeral process.
     let read = client.request(&gateway, "prompts/get", json!({ "name": "greeting" })).await;
     assert!(read.get("result").or(read.get("error")).is_some(), "{read}");
-    for _ in 0..1_500 {
-        if processes::with_token(&mark).len() == 1 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("still there: {:?}", processes::with_token(&mark));
+    until("one process is left", || processes::with_token(&mark).len() == 1).await;
 }
 
 /// With `mint` the call runs, and its answer brings the handle, also on a stream.

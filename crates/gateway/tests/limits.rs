@@ -13,23 +13,11 @@ use std::{
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
-use support::{Gateway, LONG, mark, stdio};
+use support::{Gateway, LONG, mark, read_to_end, stdio};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-
-async fn connect(gateway: &Gateway) -> TcpStream {
-    TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap()
-}
-
-/// Reads the socket to its end.
-async fn rest(socket: &mut TcpStream) -> String {
-    let mut said = Vec::new();
-    let reading = socket.read_to_end(&mut said);
-    tokio::time::timeout(3 * LONG, reading).await.unwrap().unwrap();
-    String::from_utf8(said).unwrap()
-}
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
@@ -41,7 +29,7 @@ async fn sockets_over_the_limit_are_refused() {
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;
     let mut busy = Vec::new();
     for _ in 0..3 {
-        let mut socket = connect(&gateway).await;
+        let mut socket = gateway.socket().await;
         let head = "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
         socket.write_all(head.as_bytes()).await.unwrap();
         // The gateway asks for the body, so the request is in progress.
@@ -50,17 +38,17 @@ async fn sockets_over_the_limit_are_refused() {
         assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
         busy.push(socket);
     }
-    let mut late = connect(&gateway).await;
+    let mut late = gateway.socket().await;
     late.write_all(HEALTH).await.unwrap();
-    let told = rest(&mut late).await;
+    let told = read_to_end(&mut late).await;
     assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: "), "{told}");
     assert!(told.contains("limits.sockets"), "{told}");
     busy.pop();
     let start = tokio::time::Instant::now();
     loop {
-        let mut next = connect(&gateway).await;
+        let mut next = gateway.socket().await;
         next.write_all(HEALTH).await.unwrap();
-        if rest(&mut next).await.starts_with("HTTP/1.1 200 ") {
+        if read_to_end(&mut next).await.starts_with("HTTP/1.1 200 ") {
             return;
         }
         assert!(start.elapsed() < LONG);
@@ -142,17 +130,17 @@ async fn stalled_request_is_closed() {
     let mark = mark("stalled");
     let limits = json!({ "limits": { "stall": "2s", "headers": "8KiB" } });
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), limits).await;
-    let mut stalled = connect(&gateway).await;
+    let mut stalled = gateway.socket().await;
     let head = "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{";
     stalled.write_all(head.as_bytes()).await.unwrap();
-    let mut large = connect(&gateway).await;
+    let mut large = gateway.socket().await;
     let head =
         format!("GET /mcp/test HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(9_000));
     large.write_all(head.as_bytes()).await.unwrap();
     let mut status = [0; 12];
     large.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 431");
-    let told = rest(&mut stalled).await;
+    let told = read_to_end(&mut stalled).await;
     assert!(
         told.starts_with("HTTP/1.1 408 ") && told.contains("nothing more of the body came for 2 s"),
         "{told}"
@@ -172,7 +160,7 @@ async fn stopping_gateway_finishes_its_answers() {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "big", "arguments": { "bytes": 24 << 20 } } });
     let body = body.to_string();
-    let mut socket = connect(&gateway).await;
+    let mut socket = gateway.socket().await;
     let head = format!(
         "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          accept: application/json\r\nmcp-session-id: {}\r\ncontent-length: {}\r\n\r\n{body}",
@@ -190,7 +178,7 @@ async fn stopping_gateway_finishes_its_answers() {
     }
     let listening = async { while stream.next().await.is_some() {} };
     tokio::time::timeout(LONG, listening).await.unwrap();
-    let answer = rest(&mut socket).await;
+    let answer = read_to_end(&mut socket).await;
     assert!(answer.len() > 24 << 20 && answer.ends_with("}]}}"), "{} bytes", answer.len());
     assert!(stopping.await.unwrap().0.success());
 }

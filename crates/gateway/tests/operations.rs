@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, process::Command, time::Duration};
 use http::Method;
 use serde_json::json;
 use stayput_testkit::mcp::send;
+use stayput_testkit::until_some;
 use support::{Gateway, gone, mark, stdio};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -48,13 +49,9 @@ async fn numbers(gateway: &Gateway) -> BTreeMap<String, f64> {
 
 /// Waits until a sample has this value.
 async fn until(gateway: &Gateway, sample: &str, value: f64) {
-    for _ in 0..1_500 {
-        if numbers(gateway).await.get(sample) == Some(&value) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{sample} is not {value}: {}", page(gateway).await);
+    let what = format!("{sample} is {value}");
+    until_some(&what, async || (numbers(gateway).await.get(sample) == Some(&value)).then_some(()))
+        .await;
 }
 
 fn kill(pid: &str) {
@@ -189,16 +186,12 @@ async fn stopping_gateway_is_not_ready() {
     let local = "Host: localhost\r\n";
     let pid = gateway.pid().to_string();
     assert!(Command::new("kill").arg(&pid).status().unwrap().success());
-    let mut ready = get(&gateway, "/readyz", local).await;
-    for _ in 0..200 {
-        if ready.0 == 503 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        ready = get(&gateway, "/readyz", local).await;
-    }
-    assert_eq!(ready.0, 503);
-    assert!(ready.1.contains("is stopping"), "{}", ready.1);
+    let not_ready = async || {
+        let (status, body) = get(&gateway, "/readyz", local).await;
+        (status == 503).then_some(body)
+    };
+    let body = until_some("the gateway is not ready", not_ready).await;
+    assert!(body.contains("is stopping"), "{body}");
     assert_eq!(get(&gateway, "/healthz", local).await.0, 200, "it is up all the same");
     let (status, body) = get(&gateway, "/mcp/test", local).await;
     assert!(status == 503 && body.contains("is stopping"), "{status} {body}");
@@ -266,15 +259,10 @@ async fn idle_end_is_logged() {
     let gateway = Gateway::with(json!({ "test": stdio(&mark, &[]) }), expiry).await;
     let client = gateway.client("test").await;
     client.text(&gateway, "count").await;
-    for _ in 0..1_500 {
-        if gateway.log().lines().any(|line| line.ends_with(" ended on test: idle")) {
-            let ended = r#"stayput_sessions_ended_total{reason="idle"}"#;
-            assert!(numbers(&gateway).await[ended] >= 1.0);
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{}", gateway.log());
+    let logged = || gateway.log().lines().any(|line| line.ends_with(" ended on test: idle"));
+    support::until("the end is in the log", logged).await;
+    let ended = r#"stayput_sessions_ended_total{reason="idle"}"#;
+    assert!(numbers(&gateway).await[ended] >= 1.0);
 }
 
 mod redis {
@@ -317,14 +305,11 @@ mod redis {
 
     /// Waits until `/readyz` has this status. The lease is renewed every five seconds.
     async fn ready_with(gateway: &Gateway, status: u16) -> String {
-        for _ in 0..1_200 {
+        let ready = async || {
             let (found, body) = get(gateway, "/readyz", "").await;
-            if found == status {
-                return body;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("it never answers {status}: {}", gateway.log());
+            (found == status).then_some(body)
+        };
+        until_some(&format!("/readyz answers {status}"), ready).await
     }
 }
 
@@ -338,13 +323,8 @@ async fn connections_of_one_session_are_pruned() {
     for _ in 0..200 {
         clients.push(gateway.client("test/~chat").await);
     }
-    for _ in 0..1_500 {
-        if numbers(&gateway).await["stayput_connections"] <= 64.0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(numbers(&gateway).await["stayput_connections"] <= 64.0);
+    let few = async || (numbers(&gateway).await["stayput_connections"] <= 64.0).then_some(());
+    until_some("connections are dropped from memory", few).await;
     for (number, client) in clients.iter().enumerate().step_by(20) {
         assert_eq!(client.text(&gateway, "count").await, (number / 20 + 1).to_string());
     }

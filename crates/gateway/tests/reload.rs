@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::{
@@ -43,13 +41,9 @@ async fn reloads(gateway: &Gateway, outcome: &str) -> u64 {
 
 /// Waits until the configuration was reloaded this many times with this outcome.
 async fn reloaded(gateway: &Gateway, outcome: &str, times: u64) {
-    for _ in 0..1_500 {
-        if reloads(gateway, outcome).await >= times {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("not {outcome} {times} times: {}", gateway.log());
+    let what = format!("reload is {outcome} {times} times");
+    let reached = async || (reloads(gateway, outcome).await >= times).then_some(());
+    stayput_testkit::until_some(&what, reached).await;
 }
 
 /// E27: an unchanged server keeps its process and state. A changed server starts anew, and its client gets the reason.

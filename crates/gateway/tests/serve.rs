@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
+use stayput_testkit::until_some;
 use stayput_testkit::{
     mcp::{TestServer, send},
     processes,
@@ -50,13 +51,8 @@ async fn child_starts_with_the_first_call_that_needs_it() {
 
 /// Waits until a counter of the server has this value.
 async fn counted(server: &TestServer, name: &str, value: u64) {
-    let reached = async {
-        while server.counted(name).await != value {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let reached = tokio::time::timeout(LONG, reached).await;
-    assert!(reached.is_ok(), "{name} is {}", server.counted(name).await);
+    let what = format!("{name} is {value}");
+    until_some(&what, async || (server.counted(name).await == value).then_some(())).await;
 }
 
 /// A session is deleted on its server also if the gateway was killed before the server had its DELETE, or has no link
@@ -185,14 +181,12 @@ async fn start_removes_what_a_killed_gateway_and_its_warden_left() {
 /// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
 /// more.
 async fn after_the_loss(gateway: &Gateway, client: &support::Client) -> String {
-    for _ in 0..500 {
+    let next = async || {
         let answer = client.call(gateway, "count", json!({})).await;
-        if answer["result"]["isError"] != true {
-            return answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the loss is told without end");
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        (answer["result"]["isError"] != true).then_some(text)
+    };
+    until_some("the loss is reported no more", next).await
 }
 
 /// R110–R118, E07: a session on an HTTP server continues through a restart, without `initialize`.
@@ -314,15 +308,12 @@ async fn client_can_cancel_a_call() {
     // The stream ends without an answer.
     let rest = async { while events.message().await.is_some() {} };
     tokio::time::timeout(LONG, rest).await.unwrap();
-    for _ in 0..500 {
+    let cancelled = async || {
         let stats = client.text(&gateway, "stats").await;
         let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
-        if stats["cancels"] == 1 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the server was not told");
+        (stats["cancels"] == 1).then_some(())
+    };
+    until_some("the server gets the cancellation", cancelled).await;
 }
 
 #[tokio::test]

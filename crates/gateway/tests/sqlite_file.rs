@@ -13,6 +13,7 @@ use std::{
 use http::Method;
 use serde_json::{Value, json};
 use stayput_testkit::mcp::{TestServer, send};
+use stayput_testkit::until_some;
 use support::{Gateway, LONG};
 use tokio::time::Instant;
 
@@ -67,15 +68,11 @@ async fn ready(url: &str) -> (u16, String) {
 
 /// Waits until `/readyz` is of this status and contains this text.
 async fn until_ready(url: &str, status: u16, text: &str) {
-    let start = Instant::now();
-    loop {
+    let answered = async || {
         let (found, body) = ready(url).await;
-        if found == status && body.contains(text) {
-            return;
-        }
-        assert!(start.elapsed() < LONG, "no {status} with {text:?}, but {found}: {body}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        (found == status && body.contains(text)).then_some(())
+    };
+    until_some(&format!("/readyz answers {status} with {text:?}"), answered).await;
 }
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;

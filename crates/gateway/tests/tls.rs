@@ -12,17 +12,15 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
-    time::Duration,
 };
 
 use serde_json::{Value, json};
 use stayput_testkit::Authority;
-use support::{Gateway, LONG, mark, stdio};
+use support::{Gateway, LONG, mark, stdio, until};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    time::Instant,
 };
 
 /// Folder with the certificate and the key of a gateway.
@@ -201,14 +199,6 @@ impl Drop for Connection {
 }
 
 /// Waits until a condition holds.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LONG, "{what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 /// New connections get a replaced certificate, and open ones go on. A broken certificate is reported, and the one
 /// before holds.
 #[tokio::test]
@@ -219,7 +209,7 @@ async fn replaced_certificate_is_used_for_new_connections() {
     let mut open = Connection::open(&gateway);
     open.expect_health();
     files.create("second");
-    until("the new certificate is not used", || name(&gateway) == "second").await;
+    until("the new certificate is used", || name(&gateway) == "second").await;
     open.expect_health();
     for (broken, reason) in [
         ("nothing\n".to_owned(), "stayput.tls.cert: the file holds none in PEM format"),

@@ -3,10 +3,11 @@
 
 mod support;
 
-use std::{collections::BTreeSet, path::PathBuf, process::Command, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, process::Command};
 
 use http::Method;
 use serde_json::{Value, json};
+use stayput_testkit::until_some;
 use stayput_testkit::{mcp::send, processes};
 use support::{Gateway, gone, mark, stdio, until};
 
@@ -29,14 +30,11 @@ async fn spares(gateway: &Gateway) -> usize {
 
 /// Waits until the gateway has this many spares, and no other process with this mark beside `others`.
 async fn ready(gateway: &Gateway, mark: &str, count: usize, others: usize) -> BTreeSet<u32> {
-    for _ in 0..1_500 {
+    let look = async || {
         let found: BTreeSet<u32> = processes::with_token(mark).into_iter().collect();
-        if spares(gateway).await == count && found.len() == count + others {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{count} spares expected, {} found: {}", spares(gateway).await, gateway.log());
+        (spares(gateway).await == count && found.len() == count + others).then_some(found)
+    };
+    until_some(&format!("there are {count} spares"), look).await
 }
 
 /// Output of `stayput sessions` with these arguments.

@@ -30,7 +30,6 @@ mod client;
 mod delivery;
 mod dial;
 mod error;
-mod lock;
 mod plain;
 mod proxy;
 mod redirect;

@@ -28,19 +28,19 @@ impl ExitWatcher {
     /// Starts the task that checks all children, unless it runs. It stops when no child is left.
     pub(super) fn keep(registry: &Arc<Registry>) {
         if registry.start_watching() {
-            let lookout = Self { registry: Some(registry.clone()) };
-            registry.runtime().spawn(async move { lookout.run().await });
+            let watcher = Self { registry: Some(registry.clone()) };
+            registry.runtime().spawn(async move { watcher.run().await });
         }
     }
 
     async fn run(mut self) {
         while let Some(registry) = &self.registry {
             sleep(PACE).await;
-            let lives = registry.children_to_check();
-            for lifecycle in &lives {
+            let children = registry.children_to_check();
+            for lifecycle in &children {
                 lifecycle.check();
             }
-            if lives.is_empty() {
+            if children.is_empty() {
                 self.registry = None;
             }
         }

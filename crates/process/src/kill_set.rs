@@ -3,12 +3,13 @@
 use std::{
     collections::{HashMap, HashSet},
     mem,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     thread,
     time::Duration,
 };
 
 use rustix::process::{Signal, getpid};
+use stayput_sync::Mutex;
 
 use super::{
     mark::MarkLookup,
@@ -215,8 +216,8 @@ impl Cleanup {
     pub(super) fn sweep(&self, mark: String, kill_set: KillSet) -> usize {
         let done = Arc::new(OnceLock::new());
         let job = Job { mark, kill_set, done: done.clone() };
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(job);
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.lock().push(job);
+        let _turn = self.turn.lock();
         if done.get().is_none() {
             self.sweep_all();
         }
@@ -224,7 +225,7 @@ impl Cleanup {
     }
 
     fn sweep_all(&self) {
-        let jobs = mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        let jobs = mem::take(&mut *self.waiting.lock());
         let mut places = HashMap::new();
         let mut kill_sets = Vec::new();
         let mut waiters = Vec::new();

@@ -26,7 +26,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -43,7 +43,6 @@ mod kill_set;
 mod leader;
 mod lifecycle;
 mod local_host;
-mod lock;
 mod mark;
 mod pipes;
 mod priority;
@@ -78,6 +77,7 @@ use self::{
     mark::{MarkHolder, MarkLookup, Marks},
     warden_host::WardenHost,
 };
+use stayput_sync::Mutex;
 
 /// Starts child processes and keeps a registry of them.
 ///
@@ -197,7 +197,7 @@ fn sweep() -> usize {
     let wanted = |mark: &str| {
         let holder = MarkHolder::parse(mark)
             .filter(|_| !matches!(&mine, MarkLookup::With(own) if own == mark))?;
-        let mut dead = dead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dead = dead.lock();
         dead.entry(holder).or_insert_with(|| holder.is_dead_here()).then_some(0)
     };
     let mut kill_sets = [KillSet::sparing(procfs::ancestors(me))];

@@ -1,13 +1,10 @@
 //! Children that this process starts itself.
 
-use std::{
-    future, io,
-    os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{future, io, os::fd::OwnedFd, sync::Arc};
 
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open};
+use stayput_sync::Mutex;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     runtime::Handle,
@@ -64,7 +61,7 @@ impl LocalHost {
 
     /// Ends the watchdog. The next child starts a new one.
     pub(super) fn close(&self) {
-        let _watchdog = self.watchdog().take();
+        let _watchdog = self.watchdog.lock().take();
     }
 
     /// Starts the child and blocks until it runs.
@@ -87,21 +84,17 @@ impl LocalHost {
     /// Starts a watchdog before the first child. Where there is no shell there is none, and children survive a
     /// `kill -9` until the next sweep; that is better than no children.
     fn watch(&self) {
-        let mut watchdog = self.watchdog();
+        let mut watchdog = self.watchdog.lock();
         if !watchdog.as_mut().is_some_and(Watchdog::lives) {
             *watchdog = Watchdog::start(&self.marks).ok();
         }
-    }
-
-    fn watchdog(&self) -> MutexGuard<'_, Option<Watchdog>> {
-        self.watchdog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for LocalHost {
     fn drop(&mut self) {
         if getpid() != self.home {
-            std::mem::forget(self.watchdog().take());
+            std::mem::forget(self.watchdog.lock().take());
         }
     }
 }
@@ -119,23 +112,19 @@ impl LocalControl {
     /// Returns a descriptor that becomes readable at the exit. Nothing reaps the leader meanwhile, so its pid
     /// is not reused.
     fn watched(&self) -> io::Result<AsyncFd<OwnedFd>> {
-        let mut leader = self.leader();
+        let mut leader = self.leader.lock();
         leader.peek();
         if leader.is_reaped() {
             return Err(io::ErrorKind::NotFound.into());
         }
         exit_of(leader.pid())
     }
-
-    fn leader(&self) -> MutexGuard<'_, Leader> {
-        self.leader.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
 impl ChildControl for LocalControl {
     fn signal(&self, signal: Signal) {
-        self.leader().signal(signal);
+        self.leader.lock().signal(signal);
     }
 
     async fn reap(self: Arc<Self>, kill_set: KillSet) -> ReapResult {
@@ -146,9 +135,9 @@ impl ChildControl for LocalControl {
     }
 
     fn reap_now(&self, mut kill_set: KillSet) -> ReapResult {
-        kill_set.add(self.leader().kill_group());
+        kill_set.add(self.leader.lock().kill_group());
         // The lock is taken for each attempt, so that other tasks can check the leader meanwhile.
-        let exited = leader::reaped(|| self.leader().reap());
+        let exited = leader::reaped(|| self.leader.lock().reap());
         let leftovers = self.cleanup.sweep(self.mark.clone(), kill_set);
         ReapResult { exited, leftovers }
     }
@@ -158,7 +147,7 @@ impl ChildControl for LocalControl {
     }
 
     fn exited(&self) -> Option<ExitStatus> {
-        self.leader().peek()
+        self.leader.lock().peek()
     }
 
     async fn exit(&self, runtime: &Handle) -> ExitStatus {
@@ -182,7 +171,7 @@ impl ChildControl for LocalControl {
 
 impl Drop for LocalControl {
     fn drop(&mut self) {
-        if getpid() == self.home && !self.leader().is_reaped() {
+        if getpid() == self.home && !self.leader.lock().is_reaped() {
             self.reap_now(KillSet::default());
         }
     }

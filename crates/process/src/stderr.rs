@@ -1,10 +1,8 @@
 //! End of a child's stderr.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, fmt};
+
+use stayput_sync::Mutex;
 
 /// Last lines that a child wrote to stderr, for the operator who has to find out why it died.
 ///
@@ -45,7 +43,7 @@ impl StderrTail {
 
     /// Adds bytes that were read. A line may come in pieces.
     pub fn push(&self, bytes: &[u8]) {
-        let mut lines = self.lines();
+        let mut lines = self.lines.lock();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             lines.push(piece);
         }
@@ -55,18 +53,14 @@ impl StderrTail {
     /// line breaks and tabs are removed.
     #[must_use]
     pub fn text(&self) -> String {
-        let bytes: Vec<u8> = self.lines().bytes.iter().copied().collect();
+        let bytes: Vec<u8> = self.lines.lock().bytes.iter().copied().collect();
         printable(&String::from_utf8_lossy(&bytes))
     }
 
     /// Returns whether the child wrote nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.lines().bytes.is_empty()
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock().bytes.is_empty()
     }
 }
 
@@ -118,7 +112,7 @@ fn after_sequence(text: &str) -> &str {
 /// Shows the number of bytes and no content: children print their keys when something goes wrong.
 impl fmt::Debug for StderrTail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StderrTail").field("bytes", &self.lines().bytes.len()).finish()
+        f.debug_struct("StderrTail").field("bytes", &self.lines.lock().bytes.len()).finish()
     }
 }
 
@@ -131,7 +125,7 @@ mod tests {
         let tail = StderrTail::new();
         tail.push(b"");
         assert!(tail.is_empty() && tail.text().is_empty());
-        assert_eq!(tail.lines().bytes.capacity(), 0);
+        assert_eq!(tail.lines.lock().bytes.capacity(), 0);
     }
 
     #[test]

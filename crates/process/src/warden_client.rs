@@ -8,12 +8,13 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream as StdStream,
     },
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg, shutdown,
 };
+use stayput_sync::Mutex;
 use tokio::{
     io::Interest,
     net::UnixStream,
@@ -30,7 +31,6 @@ use super::{
     procfs::ProcessRef,
     warden_process::WardenProcess,
 };
-use crate::lock::lock;
 
 /// Connection to one warden. The warden ends when the last reference is dropped.
 #[derive(Debug)]
@@ -99,12 +99,12 @@ impl WardenClient {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !self.outgoing.is_closed() && !self.pending.table().closed
+        !self.outgoing.is_closed() && !self.pending.table.lock().closed
     }
 
     /// Pids of the children of this warden.
     pub(super) fn leaders(&self) -> Vec<i32> {
-        self.pending.table().waiting.values().map(|child| child.lifecycle.pid()).collect()
+        self.pending.table.lock().waiting.values().map(|child| child.lifecycle.pid()).collect()
     }
 
     /// Requests a child. The receiver gets the result of the start, and fails if the warden is gone.
@@ -117,7 +117,7 @@ impl WardenClient {
         let (started, answer) = oneshot::channel();
         let number = lifecycle.number;
         let child = PendingChild { lifecycle, started: Some(started), reaped: None };
-        let mut table = self.pending.table();
+        let mut table = self.pending.table.lock();
         if !table.closed {
             table.waiting.insert(number, child);
             drop(table);
@@ -133,7 +133,7 @@ impl WardenClient {
     /// Requests the end of a child. The receiver gets the number of leftovers, and fails if the warden is gone.
     pub(super) fn reap(&self, number: u64) -> oneshot::Receiver<usize> {
         let (reaped, answer) = oneshot::channel();
-        if let Some(child) = self.pending.table().waiting.get_mut(&number) {
+        if let Some(child) = self.pending.table.lock().waiting.get_mut(&number) {
             child.reaped = Some(reaped);
             self.post(Request::Reap { number }.encode(), None);
         }
@@ -143,7 +143,7 @@ impl WardenClient {
     /// Sends a frame directly if the queue is empty and the socket takes it; otherwise queues it. Errors of the
     /// socket are left to the writer task.
     fn post(&self, frame: Vec<u8>, child_pipes: Option<ChildPipes>) {
-        let mut unsent = lock(&self.unsent);
+        let mut unsent = self.unsent.lock();
         let sent =
             if *unsent == 0 { send(&self.socket, &frame, child_pipes.as_ref()) } else { Ok(0) };
         let rest = match sent {
@@ -170,14 +170,10 @@ impl WardenClient {
 }
 
 impl PendingRequests {
-    fn table(&self) -> MutexGuard<'_, PendingTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self, answer: &Answer) {
         match *answer {
             Answer::Started { number, pid } => {
-                let mut table = self.table();
+                let mut table = self.table.lock();
                 let Some(child) = table.waiting.get_mut(&number) else { return };
                 let (lifecycle, started) = (child.lifecycle.clone(), child.started.take());
                 drop(table);
@@ -187,17 +183,17 @@ impl PendingRequests {
                 let _ = started.map(|started| started.send(Ok(())));
             }
             Answer::Failed { number, refused } => {
-                let child = self.table().waiting.remove(&number);
+                let child = self.table.lock().waiting.remove(&number);
                 let started = child.and_then(|child| child.started);
                 let _ = started.map(|started| started.send(Err(refused)));
             }
             Answer::Exited { number, exited } => {
                 let lifecycle =
-                    self.table().waiting.get(&number).map(|child| child.lifecycle.clone());
+                    self.table.lock().waiting.get(&number).map(|child| child.lifecycle.clone());
                 let _ = lifecycle.map(|lifecycle| lifecycle.record_exit(exited));
             }
             Answer::ReapResult { number, leftovers } => {
-                let child = self.table().waiting.remove(&number);
+                let child = self.table.lock().waiting.remove(&number);
                 let leftovers = usize::try_from(leftovers).unwrap_or(usize::MAX);
                 let reaped = child.and_then(|child| child.reaped);
                 let _ = reaped.map(|reaped| reaped.send(leftovers));
@@ -208,7 +204,7 @@ impl PendingRequests {
     /// Closes the table. Children that still lived with this warden are ended without it.
     fn close(&self, reason: String) {
         let table = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             table.closed = true;
             std::mem::take(&mut table.waiting)
         };
@@ -289,7 +285,7 @@ async fn write_frames(
         if send_frame(&socket, &frame, child_pipes.as_ref()).await.is_err() {
             break;
         }
-        *lock(&unsent) -= 1;
+        *unsent.lock() -= 1;
     }
     let _ = shutdown(&*socket, Shutdown::Both);
 }

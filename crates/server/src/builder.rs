@@ -1,11 +1,12 @@
 //! Builder of [`ServerSessions`].
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use http::request::Parts;
 use stayput_core::{
     Clock, EventLog, Expiry, MemoryEventLog, MemoryStore, Owner, StateLimits, Store, SystemClock,
 };
+use stayput_sync::RwLock;
 
 use crate::{
     Cookie, NameSource, ServerSessions,
@@ -147,7 +148,7 @@ impl Builder {
             cookie: self.cookie,
             body_limit: self.body_limit,
             resumable: self.resumable,
-            tools: HashMap::new().into(),
+            tools: RwLock::default(),
             sweeper_started: false.into(),
         })
     }

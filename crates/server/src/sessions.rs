@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard,
+        Arc, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -12,6 +12,7 @@ use std::{
 use http::request::Parts;
 use stayput_core::{Owner, SessionOpenError};
 use stayput_identify::ArgumentRule;
+use stayput_sync::RwLock;
 
 use crate::{Cookie, Error, NameSource, registry::SessionRegistry};
 
@@ -118,12 +119,12 @@ impl ServerSessions {
     }
 
     fn register(&self, name: &str, tool: MountedTool) {
-        let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = self.0.tools.write();
         tools.insert(name.to_owned(), tool);
     }
 
     fn mounted_tools(&self) -> RwLockReadGuard<'_, HashMap<String, MountedTool>> {
-        self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.tools.read()
     }
 
     /// Returns the rule for the argument `session_id` of a tool; `None` if the tool has its own.

@@ -17,6 +17,7 @@
 //! | `sdk_client` | client on the same SDK (the same feature) |
 //! | [`peers`] | third-party servers and SDKs, from the user's cache |
 //! | [`program`](fn@program), [`processes`] | programs of this crate; processes on this machine |
+//! | [`until`], [`until_some`] | waits for conditions |
 //! | [`Random`] | reproducible random numbers, from a seed |
 //!
 //! Servers are started as children and killed on drop. `make test` starts one of each for all tests and names them in
@@ -56,6 +57,7 @@ pub mod sdk_client;
 mod server;
 pub mod skips;
 pub mod stories;
+mod wait;
 
 pub use authority::Authority;
 pub use balancer::{BalancedRequest, Balancer};
@@ -64,3 +66,4 @@ pub use program::program;
 pub use random::Random;
 pub use relay::Relay;
 pub use reverse_proxy::{ProxyKind, ReverseProxy};
+pub use wait::{until, until_some};

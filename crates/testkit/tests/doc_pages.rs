@@ -140,7 +140,7 @@ fn page_for_servers_names_the_versions_of_the_sdk() {
     let page = std::fs::read_to_string(root().join("docs/servers.md")).unwrap();
     assert!(version.starts_with(|it: char| it.is_ascii_digit()), "rmcp {version} is no range");
     assert!(
-        page.contains(&format!("rmcp@{version} ")),
+        page.contains(&format!("rmcp = {{ version = \"{version}\"")),
         "docs/servers.md does not name rmcp {version}"
     );
 }

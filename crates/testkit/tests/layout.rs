@@ -34,21 +34,25 @@ const UPSTREAM: [&str; 8] =
     ["util", "server", "budget", "session_dirs", "loss", "link", "open", "pool"];
 
 /// Crates, each with those of ours that it may use outside of its tests.
-const CRATES: [(&str, &[&str]); 12] = [
-    ("core", &[]),
+const CRATES: [(&str, &[&str]); 13] = [
+    ("sync", &[]),
     ("wire", &[]),
-    ("process", &[]),
-    ("http", &["wire"]),
-    ("stores", &["core"]),
-    ("upstream", &["core", "wire", "process", "http"]),
+    ("core", &["sync"]),
+    ("process", &["sync"]),
+    ("http", &["wire", "sync"]),
+    ("stores", &["core", "sync"]),
+    ("upstream", &["core", "wire", "process", "http", "sync"]),
     ("identify", &["core", "wire"]),
     ("engine", &["core", "upstream"]),
-    ("config", &["upstream", "wire"]),
-    ("agent", &["engine", "config", "upstream", "process", "core", "wire", "stores"]),
-    ("server", &["identify", "core", "wire", "stores"]),
+    ("config", &["upstream", "wire", "sync"]),
+    ("agent", &["engine", "config", "upstream", "process", "core", "wire", "stores", "sync"]),
+    ("server", &["identify", "core", "wire", "stores", "sync"]),
     (
         "gateway",
-        &["engine", "config", "upstream", "http", "process", "identify", "core", "wire", "stores"],
+        &[
+            "engine", "config", "upstream", "http", "process", "identify", "core", "wire",
+            "stores", "sync",
+        ],
     ),
 ];
 

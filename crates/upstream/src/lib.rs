@@ -112,5 +112,5 @@ pub use server::{
     suggest::{misspelt, nearest},
 };
 pub use session_dirs::{SessionDirError, SessionDirs, UnremovedPaths};
-pub use stayput_http::{Delivery, Proxy, Trust, Worker};
+pub use stayput_http::{Delivery, Proxy, Target, TargetError, Trust, Worker};
 pub use stayput_process::{Grace, ProcessInfo};

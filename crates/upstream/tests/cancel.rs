@@ -59,13 +59,8 @@ fn having() -> Having {
 
 /// Waits until there are no more than before.
 async fn back_at(before: Having, what: &str) {
-    for _ in 0..1_000 {
-        if having() == before {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{what}: {:?}, and before it was {before:?}", having());
+    let what = format!("{what}: as before, {before:?}");
+    until(&what, || having() == before).await;
 }
 
 /// Server with a folder for each session, whose processes carry a token.

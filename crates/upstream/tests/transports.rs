@@ -187,16 +187,12 @@ async fn call_that_takes_too_long_fails_and_is_cancelled() {
 
 /// Waits until the server has received this number of cancellations.
 async fn cancelled(link: &stayput_upstream::Link, name: &str, count: u64) {
-    for _ in 0..500 {
+    let counted = async || {
         let stats: serde_json::Value =
             serde_json::from_str(&call(link, "stats", "{}").await).unwrap();
-        if stats["cancels"].as_u64() == Some(count) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let stats = call(link, "stats", "{}").await;
-    panic!("{name}: the server was not told once: {stats}");
+        (stats["cancels"].as_u64() == Some(count)).then_some(())
+    };
+    stayput_testkit::until_some(&format!("{name}: {count} cancellations"), counted).await;
 }
 
 #[tokio::test]

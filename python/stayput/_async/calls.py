@@ -38,11 +38,23 @@ class CallMethods:
         on_notification: NotificationHandler | None | Unchanged,
         meta: Mapping[str, Any] | None | Unchanged,
     ) -> None:
+        self._copy_options(source)
+        if not isinstance(timeout, Unchanged):
+            self._timeout = timeout
+        if not isinstance(restart_on_loss, Unchanged):
+            self._restart_on_loss = restart_on_loss
+        if not isinstance(on_notification, Unchanged):
+            self._on_notification = on_notification
+        if not isinstance(meta, Unchanged):
+            self._meta = meta
+
+    def _copy_options(self, source: Any) -> None:
+        # `source` may be the same class without `await`.
         self._handlers = source._handlers
-        self._timeout = source._timeout if isinstance(timeout, Unchanged) else timeout
-        self._restart_on_loss = source._restart_on_loss if isinstance(restart_on_loss, Unchanged) else restart_on_loss
-        self._on_notification = source._on_notification if isinstance(on_notification, Unchanged) else on_notification
-        self._meta = source._meta if isinstance(meta, Unchanged) else meta
+        self._timeout = source._timeout
+        self._restart_on_loss = source._restart_on_loss
+        self._on_notification = source._on_notification
+        self._meta = source._meta
 
     async def _session(self) -> _core.Session | None:
         raise NotImplementedError

@@ -67,6 +67,8 @@ class SubAgent:
         outer = current.get()
         scopes, core = list[_core.Scope](), None if outer is None else outer.core
         for server in self._servers:
+            await wait(self._core.confirm_server(server))
+        for server in self._servers:
             scopes.append(core := self._core.sub_agent(core, server, self._access))
         self._stack.push(Scope(scopes[-1], None if outer is None else outer.handlers), scopes)
 

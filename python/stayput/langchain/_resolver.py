@@ -59,7 +59,7 @@ class SessionResolver:
             return self._sessions[0]
         hub, name = self._hubs[0], self._name(config)
         if name is not None:
-            return _copy_options(hub, hub.session(name))
+            return hub.session(name)
         return self._fallback[0] if self._fallback is not None and hub.current is None else hub
 
     def sync_target(self, config: RunnableConfig | None) -> sync.Hub | sync.Session:
@@ -68,7 +68,7 @@ class SessionResolver:
             return self._sessions[1]
         hub, name = self._hubs[1], self._name(config)
         if name is not None:
-            return _copy_options(hub, hub.session(name))
+            return hub.session(name)
         return self._fallback[1] if self._fallback is not None and hub.current is None else hub
 
     @contextmanager
@@ -125,9 +125,5 @@ def _both_hubs(hub: AnyHub) -> tuple[_async.Hub, sync.Hub]:
 
 def _copy_options(source: AnyCalls, target: _C) -> _C:
     """Copies handlers and options from `source` to `target`."""
-    target._handlers = source._handlers
-    target._timeout = source._timeout
-    target._restart_on_loss = source._restart_on_loss
-    target._on_notification = source._on_notification
-    target._meta = source._meta
+    target._copy_options(source)
     return target

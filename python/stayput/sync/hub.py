@@ -132,7 +132,9 @@ class Hub(CallMethods):
 
     def agent(self, name: str) -> Hub:
         """Returns the same hub for the agent of this name, which has its own namespace of session names."""
-        return Hub(self._hub.agent(name), self._handlers, self._headers, name, self._shares_sessions)
+        hub = Hub(self._hub.agent(name), self._handlers, self._headers, name, self._shares_sessions)
+        hub._copy_options(self)
+        return hub
 
     def set_headers(self, headers: HeaderCallback) -> None:
         """Sets the headers of this agent's sessions, see `Hub.agent`. They override those of `from_config`, which must
@@ -292,9 +294,10 @@ class Hub(CallMethods):
         on_notification: NotificationHandler | None | Unchanged = UNCHANGED,
         meta: Mapping[str, Any] | None | Unchanged = UNCHANGED,
     ) -> Hub:
-        """Returns the same hub with options for its calls: they fail after `timeout` seconds without an answer or
-        progress, are repeated if state was lost before they ran, pass progress and log messages to `on_notification`, and
-        have the members of `meta` in the `_meta` of their requests. Options that are not named stay as they are."""
+        """Returns the same hub with options for its calls and those of its sessions and agents: they fail after `timeout`
+        seconds without an answer or progress, are repeated if state was lost before they ran, pass progress and log messages
+        to `on_notification`, and have the members of `meta` in the `_meta` of their requests. Options that are not named stay
+        as they are."""
         hub = Hub(self._hub, self._handlers, self._headers, self._name, self._shares_sessions)
         hub._take_options(self, timeout, restart_on_loss, on_notification, meta)
         return hub

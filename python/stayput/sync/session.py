@@ -32,7 +32,7 @@ class Session(CallMethods):
         self.name = name
         """Name, if it has one."""
         self._hub = hub._hub
-        self._handlers = hub._handlers
+        self._copy_options(hub)
         self._core = core
         self._ends = ends
         self._own_headers: HeaderCallback | None = None

@@ -131,7 +131,7 @@ impl Hub {
                 return Ok(pages);
             }
         }
-        let failed = |source| Error::ServerFailed { server: name.to_owned(), source };
+        let failed = |source| self.gateway_failure(name, source);
         let place = self.profile_place();
         let client_info = handlers.as_ref().unwrap_or(&self.inner.handlers).client_info();
         let profile = self.inner.links.profile_for(&server, &place, &client_info).await;

@@ -146,13 +146,15 @@ impl Request {
         let began = tokio::time::Instant::now();
         let exchange = self.exchange(&session_link, &link, &params, &handlers);
         let exchanged = exchange.instrument(span.clone()).await;
+        let exchanged = exchanged.and_then(|answer| {
+            let lost = self.hub.inner.gateway.as_ref().and_then(|_| loss_of(&answer, &self.server));
+            match lost {
+                Some(lost) => Err(Error::StateLost(session_link.report_of_gateway(lost))),
+                None => Ok(answer),
+            }
+        });
         session_link.send_called(self.tool.as_deref(), began.elapsed(), exchanged.as_ref().err());
         let answer = exchanged?;
-        if let Some(lost) =
-            self.hub.inner.gateway.as_ref().and_then(|_| loss_of(&answer, &self.server))
-        {
-            return Err(Error::StateLost(session_link.report_of_gateway(lost)));
-        }
         if !modern || !is_input_required(&answer) {
             return self.check_protocol_error(answer);
         }

@@ -60,7 +60,7 @@ pub(super) enum StoreChoice {
 impl Builder {
     pub(super) fn connected(url: &str) -> Self {
         let url = url.trim_end_matches('/').to_owned();
-        let gateway = Some(Gateway { url, token: None });
+        let gateway = Some(Gateway::new(url));
         Self { gateway, ..Self::default() }
     }
 

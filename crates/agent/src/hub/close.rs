@@ -12,7 +12,6 @@ use stayput_upstream::{LinkKey, Links, Scope, SharedStateId};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{Hub, HubInner, default_session::DefaultSessions};
-use crate::lock::lock;
 
 /// Minimum time that links have to close, even if ending the sessions took the whole deadline.
 const MIN_LINK_CLOSE_TIME: Duration = Duration::from_millis(100);
@@ -53,7 +52,7 @@ impl HubResources {
     /// Ends the sessions that can never be opened again and releases the others, under one deadline.
     pub(crate) async fn close(self, limit: Duration) -> CloseReport {
         let deadline = Instant::now() + limit;
-        let default_sessions = std::mem::take(&mut *lock(&self.default_sessions));
+        let default_sessions = std::mem::take(&mut *self.default_sessions.lock());
         let is_default = |id: SessionId| default_sessions.values().any(|it| it.id == id);
         let held = self.sessions.held_sessions();
         let links = self.links.status().iter().filter(|link| link.generation.is_some()).count();

@@ -1,12 +1,9 @@
 //! Default session of an agent: used by calls that belong to no other session.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use stayput_core::{Agent, Expiry, SessionId};
+use stayput_sync::Mutex;
 
 use super::KnownGenerations;
 

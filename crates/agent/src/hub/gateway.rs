@@ -1,13 +1,16 @@
 //! Hub over a running gateway: its sessions are the gateway's, so several processes share them by name.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use stayput_core::{Agent, Generation, Key, Record};
-use stayput_upstream::{Answer, Delivery, EraChoice, Http, Isolation, Options, Server};
+use stayput_sync::Mutex;
+use stayput_upstream::{
+    Answer, Delivery, EraChoice, Http, Isolation, LinkOpenError, Options, Server,
+};
 use stayput_wire::{Code, Raw, meta};
 
 use super::{Hub, HubInner, servers::HubServer};
-use crate::{Error, StateLost};
+use crate::{Error, StateLost, events::Event};
 
 /// Name of the internal server that reaches the gateway's own tools.
 const GATEWAY_SERVER: &str = "stayput gateway";
@@ -24,6 +27,8 @@ pub(crate) struct Gateway {
     /// URL without a path.
     pub(crate) url: String,
     pub(crate) token: Option<String>,
+    /// Names of servers that the gateway is known to have.
+    confirmed: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl std::fmt::Debug for Gateway {
@@ -33,6 +38,10 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
+    pub(crate) fn new(url: String) -> Self {
+        Self { url, token: None, confirmed: Arc::default() }
+    }
+
     /// Creates the entry of a server of the gateway. Its links have a connection at the gateway each, whose default
     /// session serves runs; the header names the sessions that have a name.
     pub(crate) fn server(&self, name: &str) -> Result<HubServer, Error> {
@@ -45,6 +54,52 @@ impl Gateway {
         let isolation = Some(Isolation::PerSession);
         let options = Options { era, isolation, ..Options::default() };
         Ok(HubServer::new(Server::with(name, http, options)?))
+    }
+}
+
+impl HubInner {
+    /// Whether the gateway has no server at the path of a request. It then answers 404 and a sentence that begins with these
+    /// words, which a backoff repeats.
+    pub(crate) fn is_not_at_gateway(&self, error: &LinkOpenError) -> bool {
+        let refused =
+            || error.to_string().contains("refused the connection: there is nothing here");
+        self.gateway.is_some() && refused()
+    }
+
+    /// Whether an event is about the gateway's own tools, which no user has called.
+    pub(crate) fn is_internal(&self, event: &Event) -> bool {
+        match event {
+            Event::Linked { server, .. } | Event::Called { server, .. } => server == GATEWAY_SERVER,
+            _ => false,
+        }
+    }
+}
+
+impl Hub {
+    /// Refuses a server that the gateway does not have. The gateway is asked once for each name that it has.
+    pub(crate) async fn confirm_server(&self, name: &str) -> Result<(), Error> {
+        let Some(gateway) = &self.inner.gateway else { return self.check_server_exists(name) };
+        if gateway.confirmed.lock().contains(name) {
+            return Ok(());
+        }
+        let server = self.server(name)?;
+        match self.inner.links.profile(&server, &self.profile_place()).await {
+            Ok(_) => {
+                gateway.confirmed.lock().insert(name.to_owned());
+                Ok(())
+            }
+            Err(source) => Err(self.gateway_failure(name, source)),
+        }
+    }
+
+    /// Returns the error of a server that cannot be used. A server that the gateway does not have is forgotten, so that a
+    /// later rule of a sub-agent does not count it as known.
+    pub(crate) fn gateway_failure(&self, name: &str, source: Arc<LinkOpenError>) -> Error {
+        if self.inner.is_not_at_gateway(&source) {
+            self.inner.servers.remove(&Agent::none(), name);
+            return self.unknown_server(name);
+        }
+        Error::ServerFailed { server: name.to_owned(), source }
     }
 }
 

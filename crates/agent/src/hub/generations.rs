@@ -1,13 +1,9 @@
 //! Generations of links that a scope knows of: they decide whether a loss still has to be reported to it.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use stayput_core::Generation;
-
-use crate::lock::lock;
+use stayput_sync::Mutex;
 
 /// The generations that a scope knows, by server and branch. A loss is reported once to each scope: to all its calls
 /// that began before the first report. Calls that begin later run on the new state.
@@ -16,31 +12,31 @@ pub(crate) struct KnownGenerations(Mutex<HashMap<(Arc<str>, u64), Generation>>);
 
 impl KnownGenerations {
     pub(crate) fn get(&self, server: &Arc<str>, branch: u64) -> Option<Generation> {
-        lock(&self.0).get(&(server.clone(), branch)).copied()
+        self.0.lock().get(&(server.clone(), branch)).copied()
     }
 
     /// Records that the scope knows `generation`. A lower one than before is ignored.
     pub(crate) fn record(&self, server: &Arc<str>, branch: u64, generation: Generation) {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let known = all.entry((server.clone(), branch)).or_insert(generation);
         *known = generation.max(*known);
     }
 
     /// Records that the scope knows that all state of the session was lost, and that `generation` follows.
     pub(crate) fn record_all(&self, generation: Generation) {
-        for known in lock(&self.0).values_mut() {
+        for known in self.0.lock().values_mut() {
             *known = generation.max(*known);
         }
     }
 
     /// Forgets the links of an isolated sub-agent that has ended.
     pub(crate) fn remove_branch(&self, branch: u64) {
-        lock(&self.0).retain(|(_, other), _| *other != branch);
+        self.0.lock().retain(|(_, other), _| *other != branch);
     }
 
     /// Returns an independent copy.
     pub(crate) fn fork(&self) -> Self {
-        Self(Mutex::new(lock(&self.0).clone()))
+        Self(Mutex::new(self.0.lock().clone()))
     }
 }
 

@@ -6,19 +6,20 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, OnceLock, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue};
 use stayput_core::{Agent, Record, SessionId, Sessions};
+use stayput_sync::Mutex;
 use stayput_upstream::{HeaderProvider, ProviderError, Scope, Server};
 
 use super::{
     Hub,
     gateway::{SESSION_HEADER, session_key},
 };
-use crate::{Error, lock::lock};
+use crate::Error;
 
 /// Headers of one request: names and values.
 pub type HeaderList = Vec<(String, String)>;
@@ -103,7 +104,7 @@ impl HeaderTable {
     }
 
     pub(crate) fn remove_session(&self, session: SessionId) {
-        lock(&self.sessions).remove(&session);
+        self.sessions.lock().remove(&session);
     }
 
     /// Adds the callbacks to a server that is reached over HTTP.
@@ -135,8 +136,8 @@ impl HeaderTable {
         let record = self.record(scope);
         let agent = record.as_ref().map_or_else(Agent::none, |record| record.agent.clone());
         let name = record.and_then(|record| record.key.as_ref().map(|key| key.value().to_owned()));
-        let of_agent = lock(&self.agents).get(&agent).cloned();
-        let of_session = session.and_then(|id| lock(&self.sessions).get(&id).cloned());
+        let of_agent = self.agents.lock().get(&agent).cloned();
+        let of_session = session.and_then(|id| self.sessions.lock().get(&id).cloned());
         let callbacks = [self.hub.clone(), of_agent, of_session];
         let request = HeaderRequest {
             server: server.to_owned(),
@@ -206,7 +207,7 @@ impl Hub {
     /// links.
     pub fn set_headers(&self, headers: Headers) -> Result<(), Error> {
         let table = self.header_table()?;
-        lock(&table.agents).insert(self.agent.clone(), headers);
+        table.agents.lock().insert(self.agent.clone(), headers);
         Ok(())
     }
 
@@ -215,7 +216,7 @@ impl Hub {
         session: SessionId,
         headers: Headers,
     ) -> Result<(), Error> {
-        lock(&self.header_table()?.sessions).insert(session, headers);
+        self.header_table()?.sessions.lock().insert(session, headers);
         Ok(())
     }
 

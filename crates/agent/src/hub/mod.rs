@@ -112,6 +112,9 @@ impl HubInner {
 
     pub(crate) fn send_event(&self, event: Event) {
         event.trace();
+        if self.is_internal(&event) {
+            return;
+        }
         // Fails if there is no subscriber, which is the usual case.
         let _ = self.events.send(event);
     }

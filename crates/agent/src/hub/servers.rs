@@ -1,14 +1,11 @@
 //! Servers of a hub and of its agents.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use serde::Serialize;
 use stayput_config::{OnLoss, ServerEntry, ToolFilter};
 use stayput_core::Agent;
+use stayput_sync::RwLock;
 use stayput_upstream::{Options, Server, TransportConfig};
 
 use super::{
@@ -76,12 +73,6 @@ pub(crate) struct Servers(RwLock<BTreeMap<Agent, BTreeMap<String, Arc<HubServer>
 const AGENT_SEPARATOR: &str = "_byagent_";
 
 impl Servers {
-    fn read(
-        &self,
-    ) -> std::sync::RwLockReadGuard<'_, BTreeMap<Agent, BTreeMap<String, Arc<HubServer>>>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a server. Returns the one that had this name before.
     pub(crate) fn insert(
         &self,
@@ -89,41 +80,41 @@ impl Servers {
         name: &str,
         entry: HubServer,
     ) -> Option<Arc<HubServer>> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         all.entry(agent.clone()).or_default().insert(name.to_owned(), Arc::new(entry))
     }
 
-    fn remove(&self, agent: &Agent, name: &str) -> Option<Arc<HubServer>> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn remove(&self, agent: &Agent, name: &str) -> Option<Arc<HubServer>> {
+        let mut all = self.0.write();
         all.get_mut(agent)?.remove(name)
     }
 
     /// Looks up a server of the agent, else one of the hub.
     fn find(&self, agent: &Agent, name: &str) -> Option<Arc<HubServer>> {
-        let all = self.read();
+        let all = self.0.read();
         let find = |agent: &Agent| all.get(agent)?.get(name).cloned();
         find(agent).or_else(|| find(&Agent::none()))
     }
 
     /// Whether any agent, or the hub itself, has a server of this name.
     pub(crate) fn contains(&self, name: &str) -> bool {
-        self.read().values().any(|servers| servers.contains_key(name))
+        self.0.read().values().any(|servers| servers.contains_key(name))
     }
 
     /// Returns the servers of all agents.
     pub(crate) fn all(&self) -> Vec<Arc<HubServer>> {
-        self.read().values().flat_map(|servers| servers.values().cloned()).collect()
+        self.0.read().values().flat_map(|servers| servers.values().cloned()).collect()
     }
 
     /// Looks up a server by its name in links and session records.
     pub(crate) fn find_global(&self, name: &str) -> Option<Server> {
-        let all = self.read();
+        let all = self.0.read();
         let mut servers = all.values().flat_map(BTreeMap::values);
         servers.find(|it| &*it.name == name).map(|it| it.server.clone())
     }
 
     fn names(&self, agent: &Agent) -> Vec<String> {
-        let all = self.read();
+        let all = self.0.read();
         let names = |agent: &Agent| all.get(agent).into_iter().flat_map(BTreeMap::keys).cloned();
         let mut names: Vec<_> = names(agent).chain(names(&Agent::none())).collect();
         names.sort();
@@ -215,7 +206,7 @@ impl Hub {
     pub fn on_loss(&self, name: &str, on_loss: OnLoss) -> Result<(), Error> {
         let known = self.entry(name)?;
         let own =
-            self.inner.servers.read().get(&self.agent).is_some_and(|it| it.contains_key(name));
+            self.inner.servers.0.read().get(&self.agent).is_some_and(|it| it.contains_key(name));
         let agent = if own { self.agent.clone() } else { Agent::none() };
         self.inner.servers.insert(&agent, name, HubServer { on_loss, ..HubServer::clone(&known) });
         Ok(())
@@ -268,12 +259,18 @@ impl Hub {
         added.ok_or_else(|| self.unknown_server(name))
     }
 
-    /// Refuses a name that is no server of any agent of this hub.
+    /// Refuses a name that is no server of any agent of this hub. A hub over a gateway refuses only what can be no name;
+    /// [`Hub::confirm_server`] asks the gateway.
     pub(crate) fn check_server_exists(&self, name: &str) -> Result<(), Error> {
-        if self.inner.servers.contains(name) { Ok(()) } else { Err(self.unknown_server(name)) }
+        let may_be_at_gateway = self.inner.gateway.is_some() && can_be_server(name);
+        if may_be_at_gateway || self.inner.servers.contains(name) {
+            Ok(())
+        } else {
+            Err(self.unknown_server(name))
+        }
     }
 
-    fn unknown_server(&self, name: &str) -> Error {
+    pub(super) fn unknown_server(&self, name: &str) -> Error {
         let known = self.server_names();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         Error::UnknownServer { server: name.to_owned(), known }

@@ -4,20 +4,21 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, mpsc},
     task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
 
 use pin_project_lite::pin_project;
+use stayput_sync::Mutex;
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
 };
 
 use super::close::HubResources;
-use crate::{Error, lock::lock};
+use crate::Error;
 
 /// Time that links have to close when the hub is dropped without [`Hub::close`](crate::Hub::close).
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -169,7 +170,7 @@ impl Drop for HubThread {
         if Handle::try_current().is_err() {
             let _ = self.thread.take().map(thread::JoinHandle::join);
         } else if let Some(closed) = &self.closed {
-            let _ = lock(closed).recv_timeout(RELEASE_TIMEOUT);
+            let _ = closed.lock().recv_timeout(RELEASE_TIMEOUT);
         }
     }
 }

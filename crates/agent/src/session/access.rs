@@ -3,18 +3,18 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use stayput_core::SessionId;
+use stayput_sync::Mutex;
 
 use super::guard::SessionGuard;
 use crate::{
     Error, Hub,
     hub::{HubInner, KnownGenerations},
-    lock::lock,
 };
 
 /// Access of a sub-agent to one server. Without a rule it uses the link of its parent.
@@ -71,11 +71,25 @@ impl AccessRules {
 
     /// Refuses calls on a hub while a rule names a server that does not exist: a typing error must not grant access.
     pub(crate) fn check(&self, hub: &Hub) -> Result<(), Error> {
-        let concerned = |it: &&NamedRule| it.hub.is_none_or(|id| id == hub.inner.id);
-        for rule in self.0.iter().filter(concerned).filter(|it| !it.is_known) {
+        for rule in self.concerning(hub).filter(|it| !it.is_known) {
             hub.check_server_exists(&rule.server)?;
         }
         Ok(())
+    }
+
+    /// Asks the gateway, if the hub is connected to one, whether the servers of all rules exist.
+    pub(crate) async fn confirm(&self, hub: &Hub) -> Result<(), Error> {
+        if hub.inner.gateway.is_some() {
+            for rule in self.concerning(hub) {
+                hub.confirm_server(&rule.server).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn concerning<'a>(&'a self, hub: &Hub) -> impl Iterator<Item = &'a NamedRule> + use<'a> {
+        let id = hub.inner.id;
+        self.0.iter().filter(move |it| it.hub.is_none_or(|of| of == id))
     }
 
     /// Returns the branch of a session that the sub-agent uses on a server: 0 is the link of the session itself.
@@ -100,7 +114,7 @@ pub(crate) struct Branches(Mutex<Vec<Branch>>);
 impl Branches {
     /// Returns the number of the branch in a session, and creates the branch at its first use.
     fn number_in(&self, guard: &SessionGuard, generations: &Arc<KnownGenerations>) -> u64 {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let known = all.iter().find(|it| it.session == guard.id && it.hub.id == guard.hub_id());
         if let Some(known) = known {
             return known.number;

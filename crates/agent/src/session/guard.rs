@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -13,6 +13,7 @@ use stayput_core::{
     ActiveSession, Agent, EndReason, Key, OpenOptions, Record, SessionId, SessionOpenError,
     StoreError,
 };
+use stayput_sync::RwLock;
 use tokio::sync::OnceCell;
 
 use super::{
@@ -100,21 +101,21 @@ impl SessionGuard {
     }
 
     pub(crate) fn handlers(&self) -> Arc<Handlers> {
-        let own = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
+        let own = self.handlers.read();
         own.as_ref().unwrap_or(&self.hub.handlers).clone()
     }
 
     pub(crate) fn set_handlers(&self, handlers: Handlers) {
         let merged = Arc::new(handlers.or(&self.hub.handlers));
-        *self.handlers.write().unwrap_or_else(PoisonError::into_inner) = Some(merged);
+        *self.handlers.write() = Some(merged);
     }
 
     pub(crate) fn id_keeper(&self) -> Option<Arc<dyn SessionIdKeeper>> {
-        self.id_keeper.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.id_keeper.read().clone()
     }
 
     pub(crate) fn set_id_keeper(&self, keeper: Arc<dyn SessionIdKeeper>) {
-        *self.id_keeper.write().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+        *self.id_keeper.write() = Some(keeper);
     }
 
     /// Returns the session, in use. An expired one is revived, and its loss is reported by the next call.

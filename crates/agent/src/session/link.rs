@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{ActiveSession, Generation};
+use stayput_core::{ActiveSession, Agent, Generation};
 use stayput_engine::NextState;
 use stayput_upstream::{
     AttachmentSink, CallError, Delivery, LinkOpenError, LinkOwner, LossReason, PooledLink,
@@ -66,6 +66,7 @@ impl SessionLink {
         scope: &Arc<TaskScope>,
         server: &str,
     ) -> Result<Self, Error> {
+        scope.rules.confirm(hub).await?;
         let entry = hub.entry(server)?;
         let branch = scope.rules.branch(server, &scope.guard, &scope.generations)?;
         let known = scope.generations.get(&entry.name, branch);
@@ -87,6 +88,10 @@ impl SessionLink {
 
     pub(crate) fn branch(&self) -> u64 {
         self.branch
+    }
+
+    fn hub(&self) -> Hub {
+        Hub { inner: self.hub.clone(), agent: Agent::none() }
     }
 
     fn place(&self) -> LinkOwner {
@@ -121,14 +126,14 @@ impl SessionLink {
                 Err(error) => error,
             };
             match *error {
-                LinkOpenError::BackingOff { pause, .. } if waited + pause <= MAX_BACKOFF_WAIT => {
+                LinkOpenError::BackingOff { pause, .. }
+                    if waited + pause <= MAX_BACKOFF_WAIT
+                        && !self.hub.is_not_at_gateway(&error) =>
+                {
                     waited += pause;
                     tokio::time::sleep(pause).await;
                 }
-                _ => {
-                    let server = self.local_name.clone();
-                    return Err(Error::ServerFailed { server, source: error });
-                }
+                _ => return Err(self.hub().gateway_failure(&self.local_name, error)),
             }
         }
     }

@@ -1,15 +1,11 @@
 //! Cache of the lists that a session fetched from its servers.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use stayput_core::Generation;
+use stayput_sync::Mutex;
 use stayput_upstream::{Identity, PooledLink};
-
-use crate::lock::lock;
 
 /// Kind of list that a server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,22 +76,22 @@ struct CachedLists {
 
 impl ListCache {
     pub(crate) fn clear(&self) {
-        let mut cached = lock(&self.0);
+        let mut cached = self.0.lock();
         cached.lists.clear();
         cached.cleared = true;
     }
 
     pub(crate) fn get(&self, key: &ListKey, version: ListVersion) -> Option<Pages> {
-        let cached = lock(&self.0);
+        let cached = self.0.lock();
         let (cached_version, pages) = cached.lists.get(key)?;
         (*cached_version == version).then(|| pages.clone())
     }
 
     pub(crate) fn insert(&self, key: ListKey, version: ListVersion, pages: &Pages) {
-        lock(&self.0).lists.insert(key, (version, pages.clone()));
+        self.0.lock().lists.insert(key, (version, pages.clone()));
     }
 
     pub(crate) fn is_cleared(&self) -> bool {
-        lock(&self.0).cleared
+        self.0.lock().cleared
     }
 }

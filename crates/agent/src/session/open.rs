@@ -1,6 +1,9 @@
 //! Opening and finding sessions of a hub, and its default session.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, MutexGuard},
+};
 
 use stayput_core::{
     Agent, Key, OpenOptions, OpenedSession, Record, SessionId, SessionOpenError, StoreError,
@@ -13,7 +16,6 @@ use super::{
 use crate::{
     DefaultSessionOptions, Error, Hub,
     hub::{DefaultSession, HubInner},
-    lock::lock,
 };
 
 /// Number of records that [`Hub::sessions`] reads at once.
@@ -178,8 +180,8 @@ impl Hub {
         known.map(|known| known.guard(&self.inner))
     }
 
-    fn default_sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<Agent, DefaultSession>> {
-        lock(&self.inner.resources.default_sessions)
+    fn default_sessions(&self) -> MutexGuard<'_, BTreeMap<Agent, DefaultSession>> {
+        self.inner.resources.default_sessions.lock()
     }
 
     /// Wraps a session that is open in the store.

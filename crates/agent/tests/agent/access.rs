@@ -110,7 +110,7 @@ async fn isolated_sub_agent_never_uses_the_server_of_a_session() {
     }
     assert_eq!(named.run(count(&hub)).await, 3, "its own counter went on");
     assert_eq!(count(&hub).await, 3);
-    crate::support::wait_until("the servers of the sub-agents end with them", || {
+    crate::support::until("the servers of the sub-agents end with them", || {
         marker.processes().len() == 3
     })
     .await;

@@ -64,7 +64,7 @@ async fn call_dropped_at_any_poll_leaves_its_session_unchanged() {
     for times in 1..MAX_POLLS {
         let call = session.call("counter", "slow", json!({ "ms": 20, "steps": 2 }));
         let done = poll_times(times, call.into_future()).await.is_some();
-        crate::support::wait_until("nothing is in flight", || {
+        crate::support::until("nothing is in flight", || {
             !matches!(session.status("counter").unwrap(), stayput::SessionStatus::Live { in_flight, .. } if in_flight > 0)
         })
         .await;

@@ -48,7 +48,7 @@ async fn hub_reads_servers_and_settings_from_a_file() {
         assert!(tools.iter().any(|it| it.name == "count"));
         assert!(tools.iter().all(|it| it.name != "crash"));
         marker.kill_processes();
-        crate::support::wait_until("the process is gone", || marker.processes().is_empty()).await;
+        crate::support::until("the process is gone", || marker.processes().is_empty()).await;
         let mut again = hub.call("counter", "count", json!({})).await;
         if again.as_ref().is_err_and(stayput::Error::may_have_run) {
             // The call was sent before the exit was noticed.

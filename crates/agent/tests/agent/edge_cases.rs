@@ -182,7 +182,7 @@ async fn longest_idle_session_is_evicted_at_the_limit() {
     for session in &sessions {
         assert_eq!(count_on(session).await.unwrap(), 1);
     }
-    crate::support::wait_until("two are left", || marker.processes().len() == 2).await;
+    crate::support::until("two are left", || marker.processes().len() == 2).await;
     assert_eq!(sessions[0].status("counter").unwrap(), SessionStatus::Closed { reason: "evicted" });
     assert_eq!(count_on(&sessions[0]).await.unwrap_err().reason(), Some("evicted"));
     assert_eq!(count_on(&sessions[0]).await.unwrap(), 1);
@@ -241,10 +241,9 @@ async fn dropped_call_is_cancelled_once() {
     let slow = session.call("counter", "slow", json!({ "ms": 60_000 }));
     tokio::select! {
         done = slow.into_future() => panic!("{done:?}"),
-        () = crate::support::wait_until("the call arrives", || count_in_log(r#""slow""#) == 1) => {}
+        () = crate::support::until("the call arrives", || count_in_log(r#""slow""#) == 1) => {}
     }
-    crate::support::wait_until("it is cancelled", || count_in_log("notifications/cancelled") == 1)
-        .await;
+    crate::support::until("it is cancelled", || count_in_log("notifications/cancelled") == 1).await;
     assert_eq!(count_on(&session).await.unwrap(), 2);
     assert_eq!((count_in_log("notifications/cancelled"), count_in_log(r#""slow""#)), (1, 1));
 }

@@ -70,7 +70,7 @@ async fn sessions_and_sub_agents_have_scopes() {
     assert_eq!(count(&hub).in_session(own.clone()).await, 1);
     assert_eq!(marker.processes().len(), 2);
     drop(own);
-    crate::support::wait_until("the isolated server ends with its scope", || {
+    crate::support::until("the isolated server ends with its scope", || {
         marker.processes().len() == 1
     })
     .await;

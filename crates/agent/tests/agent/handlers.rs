@@ -49,7 +49,7 @@ async fn pending_handler_does_not_delay_the_end_of_a_call() {
     assert_eq!(late.kind(), "timed_out", "{late}");
     let call = session.call("counter", "elicit", json!({ "message": "who?" }));
     let (lost, ()) = tokio::join!(call.into_future(), async {
-        crate::support::wait_until("the call is in flight", || {
+        crate::support::until("the call is in flight", || {
             let status = session.status("counter").unwrap();
             matches!(status, stayput::SessionStatus::Live { in_flight, .. } if in_flight > 0)
         })
@@ -67,15 +67,8 @@ async fn request_outside_of_calls_is_answered() {
     let session = hub.session("a").await.unwrap();
     session.bind("counter").await.unwrap();
     // The server sends requests outside of calls on the GET stream.
-    let mut open = false;
-    for _ in 0..600 {
-        open = server.counted("gets").await > 0;
-        if open {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(open, "the GET stream is not open");
+    let opened = async || (server.counted("gets").await > 0).then_some(());
+    stayput_testkit::until_some("the GET stream is open", opened).await;
     assert!(call_tool(&session, "roots").await.contains("file:///ann"));
 }
 

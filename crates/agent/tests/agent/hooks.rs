@@ -144,6 +144,62 @@ async fn notifications_outside_of_calls_are_heard() {
     }
 }
 
+/// A log message comes outside of calls, too: from a server of the legacy era, whose link is open.
+#[tokio::test]
+async fn log_messages_outside_of_calls_are_heard() {
+    let marker = ProcessMarker::new();
+    let server = TestServer::http(&["--era", "legacy"]).await;
+    let builder = Hub::builder().server("remote", Http::new(server.url()));
+    let hub = builder.server("local", marker.server()).build().unwrap();
+    let chat = hub.session("chat").await.unwrap();
+    for name in ["remote", "local"] {
+        let mut heard = chat.listen(name, &[]).await.unwrap();
+        let hearing = async {
+            loop {
+                let next = heard.next().await.unwrap();
+                if next.method == "notifications/message" {
+                    return next.params["data"].clone();
+                }
+            }
+        };
+        let mut hearing = std::pin::pin!(hearing);
+        let message = loop {
+            chat.call(name, "notify", json!({ "log": "the disk is full" })).await.unwrap();
+            // A message from before the stream is open is lost, so the server logs again.
+            let heard = tokio::time::timeout(Duration::from_secs(2), hearing.as_mut()).await;
+            if let Ok(message) = heard {
+                break message;
+            }
+        };
+        assert_eq!(message, "the disk is full", "{name}");
+    }
+    chat.end().await.unwrap();
+    marker.wait_until_gone().await;
+}
+
+/// R122: so have the URL and the headers of a server over HTTP.
+#[tokio::test]
+async fn url_and_headers_are_resolved_at_the_first_use() {
+    let (server, folder) =
+        (TestServer::http(&["--era", "legacy"]).await, tempfile::tempdir().unwrap());
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("url", "http://127.0.0.1:9/mcp");
+    write("who", "built");
+    let entry = json!({ "url": "${file:url}", "headers": { "x-who": "${file:who}" } });
+    let text = json!({ "mcpServers": { "remote": entry } }).to_string();
+    let hub = Hub::builder().config_text(&text, folder.path().join("mcp.json")).build().unwrap();
+    write("url", server.url());
+    write("who", "used");
+    let chat = hub.session("chat").await.unwrap();
+    let who = async || {
+        let call = chat.call("remote", "header", json!({ "name": "x-who" }));
+        call.await.unwrap().text()
+    };
+    assert_eq!(who().await, "used");
+    write("who", "later");
+    assert_eq!(who().await, "used", "the server of a session does not change");
+}
+
 /// R122: a variable of the configuration has the value that it has at the first use of the server.
 #[tokio::test]
 async fn variables_are_resolved_at_the_first_use() {

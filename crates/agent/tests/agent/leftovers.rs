@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::support::ProcessMarker;
+use crate::support::{ProcessMarker, until};
 use serde_json::json;
 use stayput::Hub;
 use stayput_testkit::{processes, program};
@@ -44,10 +44,12 @@ async fn start_ends_what_a_killed_hub_and_its_watchdog_left() {
         line.split('\0').next().is_some_and(|name| name.ends_with("sh"))
     };
     // The only shell that is left is the watchdog: the server has replaced its own.
-    let watchdog: Vec<u32> =
-        processes::descendants(other.id()).into_iter().filter(is_shell).collect();
-    assert_eq!(watchdog.len(), 1, "{watchdog:?}");
-    let both = [other.id(), watchdog[0]].map(|pid| pid.to_string());
+    let watchdogs = || -> Vec<u32> {
+        processes::descendants(other.id()).into_iter().filter(is_shell).collect()
+    };
+    // On a busy machine it may not run its shell yet.
+    until("the watchdog is the only shell", || watchdogs().len() == 1).await;
+    let both = [other.id(), watchdogs()[0]].map(|pid| pid.to_string());
     assert!(Command::new("kill").arg("-9").args(both).status().unwrap().success());
     other.wait().unwrap();
     // Another hub that starts on this machine may end it earlier.

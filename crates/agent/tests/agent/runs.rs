@@ -140,7 +140,7 @@ async fn sub_agents_inherit_isolate_or_are_denied() {
         let (inherited, isolated) = tokio::join!(count(&hub), count(&hub).isolated("counter"));
         assert_eq!((inherited, isolated), (2, 1));
         // The isolated server ends with its sub-agent; that of the run continues.
-        crate::support::wait_until("one is left", || marker.processes().len() == 1).await;
+        crate::support::until("one is left", || marker.processes().len() == 1).await;
         assert_eq!(count(&hub).await, 3);
         let denied = other(&hub).denied("other").isolated("counter").await.unwrap_err();
         assert!(matches!(&denied, Error::ServerDenied { server } if server == "other"), "{denied}");
@@ -287,7 +287,7 @@ async fn isolated_sub_agent_leaves_no_link_and_no_folder() {
             for _ in 0..3 {
                 assert_eq!(count(&hub).isolated("counter").await, 1);
             }
-            crate::support::wait_until("one folder is left", || {
+            crate::support::until("one folder is left", || {
                 folders() == 1 && marker.processes().len() == 1
             })
             .await;

@@ -18,7 +18,7 @@ async fn count_on(session: &Session) -> Result<u64, Error> {
 /// Waits until the hub notices that the server process is dead. A call before that may still reach it.
 async fn wait_for_exit(session: &Session) {
     let dead = || matches!(session.status("counter").unwrap(), SessionStatus::Closed { .. });
-    crate::support::wait_until("the exit is noticed", dead).await;
+    crate::support::until("the exit is noticed", dead).await;
 }
 
 /// R064, R067, R068, R070, R076, R084, R096, R134, E34: two names are two sessions, and dropping a session releases

@@ -3,7 +3,7 @@
 use serde_json::json;
 use stayput::{Http, Hub, Options, Stdio};
 
-use crate::support::{ProcessMarker, TEST_TIMEOUT, builder, wait_until};
+use crate::support::{ProcessMarker, TEST_TIMEOUT, builder, until};
 
 /// Id of the process behind a session.
 async fn pid(hub: &Hub, session: &str) -> u32 {
@@ -18,7 +18,7 @@ async fn each_spare_serves_one_session_and_is_replaced() {
     let hub = builder(&marker).warm("counter", 2).build().unwrap();
     let mut used = Vec::new();
     for sessions in 0..3 {
-        wait_until("the spares are there", || marker.processes().len() == 2 + sessions).await;
+        until("the spares are there", || marker.processes().len() == 2 + sessions).await;
         let waiting = marker.processes();
         let pid = pid(&hub, &format!("chat-{sessions}")).await;
         assert!(waiting.contains(&pid) && !used.contains(&pid), "{pid} of {waiting:?}");
@@ -37,7 +37,7 @@ async fn spares_come_and_go_with_their_server() {
     options.warm.count = 2;
     let server: Stdio = marker.server().env("DIR", "${session.dir}");
     hub.add_server("counter", server, options).await.unwrap();
-    wait_until("the spares are there", || marker.processes().len() == 2).await;
+    until("the spares are there", || marker.processes().len() == 2).await;
     let waiting = marker.processes();
     assert!(waiting.contains(&pid(&hub, "chat").await));
     assert!(hub.remove_server("counter").await);

@@ -22,7 +22,7 @@ async fn count_on(session: &Session) -> Result<u64, Error> {
 async fn wait_for_exit(session: &Session) {
     let dead =
         || matches!(session.status("counter").unwrap(), SessionStatus::Closed { reason: "exited" });
-    crate::support::wait_until("the exit is noticed", dead).await;
+    crate::support::until("the exit is noticed", dead).await;
 }
 
 fn loss_details(result: Result<u64, Error>) -> (Option<Generation>, Option<&'static str>, bool) {
@@ -195,6 +195,26 @@ async fn on_loss_restart_repeats_calls_that_did_not_run() {
     assert!(count_on(&session).await.unwrap_err().is_state_lost());
     let wrong = builder(&marker).on_loss("cuonter", OnLoss::Restart).build().unwrap_err();
     assert!(wrong.to_string().contains("cuonter"), "{wrong}");
+}
+
+/// E28: an error that passes says when to try again.
+#[tokio::test]
+async fn error_of_a_backoff_says_when_to_try_again() {
+    let marker = ProcessMarker::new();
+    let broken = marker.server().args(["--exit-at-once", "1"]);
+    let hub = Hub::builder().server("counter", broken).build().unwrap();
+    let session = hub.session("a").await.unwrap();
+    // The pause grows with each failure, until a call does not wait for its end any more.
+    for _ in 0..10 {
+        let failed = count_on(&session).await.unwrap_err();
+        assert_eq!(failed.kind(), "server_failed", "{failed}");
+        if let Some(pause) = failed.retry_after() {
+            let told = format!("is tried again in {} s", pause.as_secs() + 1);
+            assert!(failed.to_string().contains(&told), "{failed}");
+            return;
+        }
+    }
+    panic!("no error said when to try again");
 }
 
 /// E28, R074.

@@ -7,6 +7,7 @@ use std::{
 
 use serde_json::json;
 use stayput::{Builder, Hub, Stdio};
+pub(crate) use stayput_testkit::until;
 use stayput_testkit::{processes, program};
 
 /// Upper bound for a busy machine; a successful test does not wait for it.
@@ -47,7 +48,7 @@ impl ProcessMarker {
 
     /// Waits until no process has this marker.
     pub(crate) async fn wait_until_gone(&self) {
-        wait_until("all processes are gone", || self.processes().is_empty()).await;
+        until("all processes are gone", || self.processes().is_empty()).await;
     }
 
     /// Waits until no process has this marker, without a runtime.
@@ -93,15 +94,4 @@ pub(crate) fn builder(marker: &ProcessMarker) -> Builder {
 /// Increments the counter of the current session, and returns it.
 pub(crate) async fn count(hub: &Hub) -> u64 {
     hub.call("counter", "count", json!({})).await.unwrap().text().parse().unwrap()
-}
-
-/// Waits until a condition is true.
-pub(crate) async fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
-    for _ in 0..3_000 {
-        if check() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("not within a minute: {what}");
 }

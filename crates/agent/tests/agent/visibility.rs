@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{ProcessMarker, TEST_TIMEOUT, builder, hub, wait_until};
+use crate::support::{ProcessMarker, TEST_TIMEOUT, builder, hub, until};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use stayput::{Event, ExitStatus, Session};
@@ -26,7 +26,7 @@ async fn stderr_comes_line_by_line_without_secrets() {
     for text in ["one\n\ntwo", &format!("the token is {}", marker.value())] {
         chat.call("counter", "stderr", json!({ "text": text })).await.unwrap();
     }
-    wait_until("three lines", || lines.lock().unwrap().len() == 3).await;
+    until("three lines", || lines.lock().unwrap().len() == 3).await;
     let lines = lines.lock().unwrap().clone();
     assert!(lines.iter().all(|line| line.server == "counter"));
     assert_eq!([&*lines[0].text, &*lines[1].text], ["one", "two"], "empty lines are left out");

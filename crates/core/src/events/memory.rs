@@ -1,11 +1,9 @@
 //! Event log in memory.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{Mutex, PoisonError},
-};
+use std::collections::{BTreeMap, VecDeque};
 
 use async_trait::async_trait;
+use stayput_sync::Mutex;
 
 use crate::{Event, EventLog, Owner, SessionId, StoreError, Topic};
 
@@ -27,7 +25,7 @@ impl MemoryEventLog {
     }
 
     fn with_lock<R>(&self, work: impl FnOnce(&mut BTreeMap<Topic, TopicLog>) -> R) -> R {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.0.lock())
     }
 }
 

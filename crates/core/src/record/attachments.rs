@@ -4,7 +4,40 @@ use std::{fmt, ops::Index};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
 
-use crate::Attachment;
+use crate::Generation;
+
+/// Data to reconnect to one server.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attachment {
+    /// Generation of the link.
+    pub generation: Generation,
+    /// Text that only the creator of the link reads. The creator seals the secrets in it.
+    #[serde(default)]
+    pub body: String,
+    /// Generation up to which the client has acknowledged losses on this server.
+    #[serde(default)]
+    pub acknowledged: Generation,
+}
+
+impl Attachment {
+    /// Builds the attachment of a link of this generation.
+    #[must_use]
+    pub fn new(generation: Generation, body: impl Into<String>) -> Self {
+        Self { generation, body: body.into(), acknowledged: Generation::default() }
+    }
+
+    /// Returns the loss on this server that the client has not acknowledged.
+    pub(super) fn unacknowledged_loss(&self) -> Option<Generation> {
+        (self.generation > self.acknowledged).then_some(self.generation)
+    }
+}
+
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Attachment(generation {}, {} bytes)", self.generation, self.body.len())
+    }
+}
 
 /// Attachments by server name, in the order of the names.
 ///
@@ -157,7 +190,6 @@ impl<'de> Deserialize<'de> for Attachments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Generation;
 
     fn attachment(body: &str) -> Attachment {
         Attachment::new(Generation(1), body)

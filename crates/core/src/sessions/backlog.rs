@@ -3,10 +3,12 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use stayput_sync::Mutex;
 
 use crate::{Record, Session, SessionId};
 
@@ -31,19 +33,15 @@ pub(super) enum Reachability {
 }
 
 impl SweepBacklog {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an ended session with its last live record.
     pub(super) fn add_ended(&self, session: &Arc<Session>, record: Record) {
-        self.entries().ended.push((session.clone(), record));
+        self.0.lock().ended.push((session.clone(), record));
     }
 
     /// Takes the ended sessions that are no longer in use.
     pub(super) fn take_ended(&self) -> Vec<Record> {
         let unused = |(session, _): &mut (Arc<Session>, _)| !session.is_in_use();
-        self.entries().ended.extract_if(.., unused).map(|(_, record)| record).collect()
+        self.0.lock().ended.extract_if(.., unused).map(|(_, record)| record).collect()
     }
 
     /// Notes that the store may have a session claimed for this process that the process does not
@@ -54,7 +52,7 @@ impl SweepBacklog {
         id: SessionId,
         reachability: Reachability,
     ) -> UnsettledClaim<'_> {
-        self.entries().unsettled.push((id, reachability));
+        self.0.lock().unsettled.push((id, reachability));
         UnsettledClaim { backlog: self, id, reachability }
     }
 
@@ -63,7 +61,7 @@ impl SweepBacklog {
         &self,
         awaited: impl Fn(SessionId) -> bool,
     ) -> Vec<UnsettledClaim<'_>> {
-        let unsettled = self.entries().unsettled.clone();
+        let unsettled = self.0.lock().unsettled.clone();
         let left = unsettled.into_iter().filter(|(id, _)| !awaited(*id));
         left.map(|(id, reachability)| UnsettledClaim { backlog: self, id, reachability }).collect()
     }
@@ -71,7 +69,7 @@ impl SweepBacklog {
 
 impl fmt::Debug for SweepBacklog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SweepBacklog({} ended)", self.entries().ended.len())
+        write!(f, "SweepBacklog({} ended)", self.0.lock().ended.len())
     }
 }
 
@@ -93,7 +91,7 @@ impl UnsettledClaim<'_> {
 
     /// Removes the note: the session is held, or the store has no claim on it for this process.
     pub(super) fn settle(self) {
-        let mut entries = self.backlog.entries();
+        let mut entries = self.backlog.0.lock();
         let this = (self.id, self.reachability);
         if let Some(at) = entries.unsettled.iter().position(|claim| *claim == this) {
             entries.unsettled.swap_remove(at);

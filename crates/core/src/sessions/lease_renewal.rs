@@ -1,9 +1,6 @@
 //! Renewal of the lease of this process.
 
-use std::{
-    sync::{PoisonError, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use super::Sessions;
 use crate::{LeaseValidity, StoreError};
@@ -66,11 +63,11 @@ impl Sessions {
     }
 
     pub(super) fn validity(&self) -> LeaseValidity {
-        *self.validity.read().unwrap_or_else(PoisonError::into_inner)
+        *self.validity.read()
     }
 
     pub(super) fn set_validity(&self, validity: LeaseValidity) {
-        let mut known = self.validity.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.validity.write();
         *known = validity;
         // Under the lock, so that both always come from the same update.
         self.deadline.set(&validity);

@@ -1,10 +1,8 @@
 //! Release of idle sessions, so that another process can hold them.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use stayput_sync::Mutex;
 
 use super::{SessionOpenError, Sessions, backlog::Reachability};
 use crate::{Session, SessionId, Timestamp};
@@ -15,16 +13,12 @@ use crate::{Session, SessionId, Timestamp};
 pub(super) struct ReleasingSessions(Mutex<HashSet<SessionId>>);
 
 impl ReleasingSessions {
-    fn ids(&self) -> MutexGuard<'_, HashSet<SessionId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn contains(&self, id: SessionId) -> bool {
-        self.ids().contains(&id)
+        self.0.lock().contains(&id)
     }
 
     fn begin(&self, id: SessionId) -> ReleaseGuard<'_> {
-        self.ids().insert(id);
+        self.0.lock().insert(id);
         ReleaseGuard { all: self, id }
     }
 }
@@ -37,7 +31,7 @@ struct ReleaseGuard<'a> {
 
 impl Drop for ReleaseGuard<'_> {
     fn drop(&mut self) {
-        self.all.ids().remove(&self.id);
+        self.all.0.lock().remove(&self.id);
     }
 }
 

@@ -3,8 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
+
+use stayput_sync::Mutex;
 
 use super::table::key_digest;
 use crate::{Agent, Generation, HandleHash, Key, Owner, Record, Session, SessionId};
@@ -35,28 +37,24 @@ pub(super) struct ReleasedSessions {
 }
 
 impl ReleasedSessions {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn set_on_lost(&self, on_lost: OnLost) {
         let _ = self.on_lost.set(on_lost);
     }
 
     /// Adds the sessions that `remove` removes from the table.
     pub(super) fn add<I: IntoIterator<Item = Arc<Session>>>(&self, remove: impl FnOnce() -> I) {
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         sessions.extend(remove().into_iter().map(|session| (session.id(), session)));
     }
 
     /// Returns the sessions that are neither held again nor lost yet.
     pub(super) fn all(&self) -> Vec<Arc<Session>> {
-        self.sessions().values().cloned().collect()
+        self.sessions.lock().values().cloned().collect()
     }
 
     /// Returns the released session with this id.
     pub(super) fn get(&self, id: SessionId) -> Option<Arc<Session>> {
-        self.sessions().get(&id).cloned()
+        self.sessions.lock().get(&id).cloned()
     }
 
     /// Returns the released session with this key.
@@ -67,32 +65,28 @@ impl ReleasedSessions {
     }
 
     fn find(&self, which: impl Fn(&Record) -> bool) -> Option<Arc<Session>> {
-        self.sessions().values().find(|session| which(&session.record())).cloned()
+        self.sessions.lock().values().find(|session| which(&session.record())).cloned()
     }
 
     /// Returns the released session with this handle.
     pub(super) fn by_handle(&self, hash: HandleHash) -> Option<Arc<Session>> {
-        self.sessions().values().find(|session| session.handles().contains(&hash)).cloned()
-    }
-
-    fn superseded_keys(&self) -> MutexGuard<'_, HashMap<u128, Generation>> {
-        self.superseded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock().values().find(|session| session.handles().contains(&hash)).cloned()
     }
 
     /// Notes that another session has the key of this forgotten one.
     pub(super) fn supersede(&self, record: &Record) {
-        self.superseded_keys().extend(key_digest(record).map(|digest| (digest, record.generation)));
+        self.superseded.lock().extend(key_digest(record).map(|digest| (digest, record.generation)));
     }
 
     /// Returns the generation of the forgotten session that had the key of this one before.
     pub(super) fn superseded(&self, record: &Record) -> Option<Generation> {
-        self.superseded_keys().get(&key_digest(record)?).copied()
+        self.superseded.lock().get(&key_digest(record)?).copied()
     }
 
     /// Forgets it: its loss is in the record of the later session.
     pub(super) fn remove_superseded(&self, record: &Record) {
         if let Some(digest) = key_digest(record) {
-            self.superseded_keys().remove(&digest);
+            self.superseded.lock().remove(&digest);
         }
     }
 
@@ -104,7 +98,7 @@ impl ReleasedSessions {
         record: Record,
         insert: impl FnOnce(Record) -> Option<T>,
     ) -> Option<T> {
-        let (mut sessions, id) = (self.sessions(), record.id);
+        let (mut sessions, id) = (self.sessions.lock(), record.id);
         if sessions.get(&id).is_some_and(|released| is_changed(&released.record(), &record)) {
             sessions.remove(&id);
             self.report(id, LostReason::Moved);
@@ -118,7 +112,7 @@ impl ReleasedSessions {
 
     /// Reports that a released session is lost, unless it was held again meanwhile.
     pub(super) fn lose(&self, session: &Arc<Session>, reason: LostReason) {
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         if sessions.get(&session.id()).is_some_and(|released| Arc::ptr_eq(released, session)) {
             sessions.remove(&session.id());
             self.report(session.id(), reason);
@@ -146,6 +140,6 @@ pub(super) fn is_changed(before: &Record, now: &Record) -> bool {
 
 impl fmt::Debug for ReleasedSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ReleasedSessions({})", self.sessions().len())
+        write!(f, "ReleasedSessions({})", self.sessions.lock().len())
     }
 }

@@ -1,6 +1,8 @@
 //! Sessions that the store forgot, such as a database that was emptied or restarted without its data.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use stayput_sync::Mutex;
 
 use super::{SessionOpenError, Sessions, released::is_changed};
 use crate::{Record, Session, SessionId, StoreError};
@@ -11,11 +13,11 @@ pub(super) struct RestoredSessions(Mutex<Vec<SessionId>>);
 
 impl RestoredSessions {
     fn add(&self, id: SessionId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.0.lock().push(id);
     }
 
     fn take(&self) -> Vec<SessionId> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -5,10 +5,12 @@ use std::{
     fmt,
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use stayput_sync::Mutex;
 
 use crate::{
     Clock, EndReason, Generation, HandleHash, MAX_HANDLES_PER_SESSION, Owner, Record, SessionId,
@@ -96,10 +98,6 @@ impl Session {
         session
     }
 
-    fn details(&self) -> MutexGuard<'_, Details> {
-        self.details.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Copies the fields that every call reads out of the record.
     fn cache_fields(&self, record: &Record) {
         let age = record.expiry.absolute.map(|span| record.created.after(span).as_millis());
@@ -126,7 +124,7 @@ impl Session {
     /// recent.
     #[must_use]
     pub fn record(&self) -> Arc<Record> {
-        self.details().record.clone()
+        self.details.lock().record.clone()
     }
 
     /// Returns the in-memory extension of type `T`, created at its first use. It is dropped when
@@ -202,7 +200,7 @@ impl Session {
 
     /// Stores a newer record; an older one is ignored.
     pub(crate) fn update_record(&self, record: Record) {
-        let mut details = self.details();
+        let mut details = self.details.lock();
         if record.revision >= details.record.revision && self.is_same_incarnation(&record) {
             self.cache_fields(&record);
             details.record = Arc::new(record);
@@ -246,7 +244,7 @@ impl Session {
 
     /// Remembers a handle. Returns the one that is dropped for it, as in the store.
     pub(crate) fn remember_handle(&self, hash: HandleHash) -> Option<HandleHash> {
-        let mut details = self.details();
+        let mut details = self.details.lock();
         let handles = details.handles.get_or_insert_default();
         handles.retain(|known| *known != hash);
         handles.push(hash);
@@ -255,12 +253,12 @@ impl Session {
 
     /// Returns the handles by which this process has found the session, or that it has issued.
     pub(crate) fn handles(&self) -> Vec<HandleHash> {
-        self.details().handles.as_deref().cloned().unwrap_or_default()
+        self.details.lock().handles.as_deref().cloned().unwrap_or_default()
     }
 
     /// Closes the session because it ends. Current users finish.
     pub(crate) fn close(&self, reason: EndReason) {
-        let mut details = self.details();
+        let mut details = self.details.lock();
         details.ending.get_or_insert(reason);
         details.closed = true;
         self.users.close();
@@ -268,7 +266,7 @@ impl Session {
 
     /// Closes the session because this process no longer holds it. It does not end.
     pub(crate) fn release(&self) {
-        self.details().closed = true;
+        self.details.lock().closed = true;
         self.users.close();
     }
 
@@ -289,7 +287,7 @@ impl Session {
 
     /// Lets users enter again, unless another caller closed the session for good meanwhile.
     fn reopen(&self) {
-        let details = self.details();
+        let details = self.details.lock();
         if !details.closed {
             self.users.reopen();
         }
@@ -323,7 +321,7 @@ impl Session {
 
     /// Returns the last live record for the first caller, so that the end is reported once.
     pub(crate) fn take_final_record(&self) -> Option<Record> {
-        let mut details = self.details();
+        let mut details = self.details.lock();
         if std::mem::replace(&mut details.end_reported, true) {
             return None;
         }
@@ -342,7 +340,7 @@ impl Session {
 
     /// Returns why the session is being ended, if its end has begun.
     pub(crate) fn closing_reason(&self) -> Option<EndReason> {
-        self.details().ending
+        self.details.lock().ending
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
 };
 
 use rustc_hash::FxBuildHasher;
+use stayput_sync::RwLock;
 
 use crate::{Clock, Digest, HandleHash, Lease, Owner, Record, Session, SessionId, SessionLimits};
 
@@ -44,33 +45,25 @@ struct WatchEntry {
 }
 
 impl SessionTable {
-    fn read(&self) -> RwLockReadGuard<'_, Indexes> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Indexes> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets the lease under which claimed sessions can be inserted.
     pub(super) fn set_lease(&self, lease: Lease) {
-        self.write().lease = Some(lease);
+        self.0.write().lease = Some(lease);
     }
 
     pub(super) fn by_id(&self, id: SessionId) -> Option<Arc<Session>> {
-        self.read().sessions.get(&id).cloned()
+        self.0.read().sessions.get(&id).cloned()
     }
 
     pub(super) fn by_key(&self, key: &Digest) -> Option<Arc<Session>> {
-        self.read().keys.get(&key.truncate()).cloned()
+        self.0.read().keys.get(&key.truncate()).cloned()
     }
 
     pub(super) fn by_handle(&self, hash: &HandleHash) -> Option<Arc<Session>> {
-        self.read().handles.get(hash).cloned()
+        self.0.read().handles.get(hash).cloned()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Session>> {
-        self.read().sessions.values().cloned().collect()
+        self.0.read().sessions.values().cloned().collect()
     }
 
     /// Collects the sessions for which `which` returns a value. Reference counts of the others stay
@@ -79,7 +72,7 @@ impl SessionTable {
         &self,
         which: impl Fn(&Session) -> Option<T>,
     ) -> Vec<(Arc<Session>, T)> {
-        let indexes = self.read();
+        let indexes = self.0.read();
         indexes
             .sessions
             .values()
@@ -88,26 +81,26 @@ impl SessionTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.read().sessions.len()
+        self.0.read().sessions.len()
     }
 
     /// Returns whether exactly this object is held. A later incarnation with the same id is another
     /// one.
     pub(super) fn contains(&self, session: &Session) -> bool {
-        let indexes = self.read();
+        let indexes = self.0.read();
         indexes.sessions.get(&session.id()).is_some_and(|held| std::ptr::eq(&**held, session))
     }
 
     /// Returns whether a call waits for the store's answer on this session.
     pub(super) fn is_watched(&self, id: SessionId) -> bool {
-        self.read().watched.contains_key(&id)
+        self.0.read().watched.contains_key(&id)
     }
 
     /// Starts to count the releases of a session. Call it before the store is asked for the
     /// session, and pass it to [`SessionTable::insert`]: a session that was released after the
     /// question must not be held because of the answer.
     pub(super) fn watch(&self, id: SessionId) -> RemovalWatch<'_> {
-        let mut indexes = self.write();
+        let mut indexes = self.0.write();
         let watched = indexes.watched.entry(id).or_default();
         watched.watchers += 1;
         RemovalWatch { table: self, id, removals: watched.removals }
@@ -128,7 +121,7 @@ impl SessionTable {
         clock: &Arc<dyn Clock>,
     ) -> Option<(Arc<Session>, Option<Arc<Session>>)> {
         let id = record.id;
-        let mut indexes = self.write();
+        let mut indexes = self.0.write();
         let held = indexes.sessions.get(&id).cloned();
         let earlier = match held {
             Some(held) if held.is_same_incarnation(&record) => return Some((held, None)),
@@ -156,7 +149,7 @@ impl SessionTable {
 
     /// Adds a handle of a held session, so that the handle is found without the store.
     pub(super) fn add_handle(&self, session: &Arc<Session>, hash: HandleHash) {
-        let mut indexes = self.write();
+        let mut indexes = self.0.write();
         if indexes.sessions.get(&session.id()).is_some_and(|held| Arc::ptr_eq(held, session)) {
             if let Some(forgotten) = session.remember_handle(hash) {
                 indexes.handles.remove(&forgotten);
@@ -168,18 +161,18 @@ impl SessionTable {
     /// Notes a handle that this process has issued. It is not found by it before its first use.
     pub(super) fn note_issued_handle(&self, session: &Session, hash: HandleHash) {
         if let Some(forgotten) = session.remember_handle(hash) {
-            self.write().handles.remove(&forgotten);
+            self.0.write().handles.remove(&forgotten);
         }
     }
 
     /// Removes exactly this object and returns whether it was held.
     pub(super) fn remove(&self, session: &Arc<Session>) -> bool {
-        self.write().remove(session)
+        self.0.write().remove(session)
     }
 
     /// Removes all sessions, and accepts no new one until there is a lease again.
     pub(super) fn clear(&self) -> Vec<Arc<Session>> {
-        let mut indexes = self.write();
+        let mut indexes = self.0.write();
         indexes.lease = None;
         let held: Vec<_> = indexes.sessions.values().cloned().collect();
         for session in &held {
@@ -197,7 +190,7 @@ impl SessionTable {
         limits: SessionLimits,
         provisional: bool,
     ) -> ReserveOutcome<'_> {
-        let mut indexes = self.write();
+        let mut indexes = self.0.write();
         let own = indexes.owners.entry(owner.clone()).or_default();
         let full = own.sessions.len() + own.reserved >= limits.per_owner;
         let mut provisional_sessions = Vec::new();
@@ -288,7 +281,7 @@ pub(super) struct RemovalWatch<'a> {
 
 impl Drop for RemovalWatch<'_> {
     fn drop(&mut self) {
-        let mut indexes = self.table.write();
+        let mut indexes = self.table.0.write();
         if let Some(watched) = indexes.watched.get_mut(&self.id) {
             watched.watchers -= 1;
             if watched.watchers == 0 {
@@ -318,7 +311,7 @@ pub(super) struct Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.table.write().cancel_reservation(self);
+            self.table.0.write().cancel_reservation(self);
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
+use stayput_sync::Mutex;
 
 use crate::{
     Agent, Clock, Connection, Epoch, ExpectedRevision, ExpectedValue, Generation, HandleHash,
@@ -33,7 +34,7 @@ impl MemoryStore {
     /// Runs `work` under the lock. No code of a caller runs inside, so a poisoned lock is still
     /// consistent.
     fn with_tables<R>(&self, work: impl FnOnce(&mut Tables) -> R) -> R {
-        work(&mut self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.tables.lock())
     }
 }
 
@@ -233,20 +234,7 @@ impl Tables {
                 _ => self.keys.extend(key_digest(&old).map(|key| (key, old.id))),
             }
         }
-        let new = Record {
-            agent: old.agent.clone(),
-            key: old.key.clone(),
-            owner: old.owner.clone(),
-            // An end releases the claim, a revival sets it, and no other change touches it.
-            holder: match (old.is_live(), record.is_live()) {
-                (true, true) => old.holder,
-                (false, true) => by,
-                (_, false) => None,
-            },
-            last_used: old.last_used.max(record.last_used),
-            revision: old.revision.next(),
-            ..record.clone()
-        };
+        let new = old.replaced_by(record.clone(), by);
         let revision = new.revision;
         self.unindex(&old);
         self.index(&new);

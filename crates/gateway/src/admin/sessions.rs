@@ -268,11 +268,11 @@ pub(super) async fn end_link(app: &Arc<AppState>, id: &str, server: &str) -> Ans
         let sentence = format!("session {} has no link to `{server}`", record.id);
         return Err(Refusal::new(StatusCode::NOT_FOUND, sentence));
     };
-    let place = LinkOwner::new(record.owner.clone(), record.id);
+    let link_owner = LinkOwner::new(record.owner.clone(), record.id);
     let (links, server) = (app.links.clone(), server.clone());
     // The link ends in the background, because a process can take long to exit.
     tokio::runtime::Handle::current().spawn(async move {
-        links.restart(&server, &place, LossReason::Restarted).await;
+        links.restart(&server, &link_owner, LossReason::Restarted).await;
     });
     Ok(reply::status(StatusCode::NO_CONTENT))
 }

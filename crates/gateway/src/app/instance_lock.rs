@@ -16,7 +16,8 @@ use crate::app::ServeError;
 /// Name of a file in the data folder. The process that holds the sessions locks it.
 pub(crate) const FILE: &str = "holder";
 
-/// Name of a file in the data folder. A process that starts the holder locks it, so that only one holder is started.
+/// Name of the lock file in the data folder that a process holds while it starts the gateway of this folder, so that only
+/// one gateway is started.
 pub(crate) const STARTING: &str = "starting";
 
 /// Folder of keys and private folders: the configured one, else the one of the store.

@@ -3,13 +3,13 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use stayput_core::{Expiry, SessionLimits};
-use stayput_upstream::{Limits, SealKey};
+use stayput_upstream::SealKey;
 
 use super::{ServeError, descriptors};
 use crate::{
     app::instance_lock,
     auth::Authenticator,
-    config::{Auth, ClusterSettings, Config, Identify, ServerEntry},
+    config::{Auth, ClusterSettings, Config, Identify, Limits, ServerEntry},
     observe::ObserveRules,
     state::RequestRules,
 };
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub(crate) lease: Duration,
     pub(crate) servers: Vec<ServerEntry>,
     pub(crate) rules: RequestRules,
-    pub(crate) limits: Limits,
+    pub(crate) limits: stayput_upstream::Limits,
     pub(crate) rate_limiter: Option<usize>,
     pub(crate) expiry: Expiry,
     pub(crate) sessions: SessionLimits,
@@ -51,16 +51,11 @@ pub(crate) struct Plan {
 impl Plan {
     /// Builds the plan that a configuration asks for.
     pub(crate) fn new(config: Config) -> Result<Self, ServeError> {
+        let Config { settings: config, store, servers, .. } = config;
         let (sockets, budget) = (config.limits.sockets, descriptors::socket_budget());
         let rules = RequestRules {
             tls: config.tls,
-            body: config.limits.body,
-            header_limit: config.limits.headers,
-            stall: config.limits.stall,
-            drain: config.limits.drain,
-            calls: config.limits.calls,
-            sockets: sockets.min(budget),
-            sockets_per_address: config.limits.sockets_per_address,
+            limits: Limits { sockets: sockets.min(budget), ..config.limits },
             allowed_hosts: config.allowed_hosts,
             allowed_origins: config.allowed_origins,
             public_url: config.public_url,
@@ -70,11 +65,11 @@ impl Plan {
         Ok(Self {
             listen: Some(config.listen),
             socket: true,
-            data: instance_lock::data_folder(config.data.as_deref(), &config.store)?,
+            data: instance_lock::data_folder(config.data.as_deref(), &store)?,
             folders: config.folders,
-            store: config.store,
+            store,
             lease: config.lease,
-            servers: config.servers,
+            servers,
             rules,
             limits: config.limits.links,
             rate_limiter: config.limits.rate.limit(!config.auth.is_none()),

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use http::{HeaderMap, Method};
 use serde_json::Value;
 use stayput_http::{Client, Request, Target};
+use stayput_sync::Mutex;
 use tokio::time::Instant;
 
 use super::jwk::Jwk;
@@ -136,7 +137,7 @@ impl CachedKeys {
 
 impl Inner {
     fn cached(&self) -> CachedKeys {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.lock().clone()
     }
 
     /// Fetches the keys, unless another caller has just done so.
@@ -146,7 +147,7 @@ impl Inner {
             return;
         }
         let keys = tokio::time::timeout(FETCH_TIMEOUT, self.ask()).await.ok().flatten();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known.tried = Some(Instant::now());
         if let Some(keys) = keys {
             known.keys = keys.into();

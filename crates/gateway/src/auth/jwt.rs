@@ -1,15 +1,11 @@
 //! JSON Web Tokens of an OAuth 2.1 issuer.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 use stayput_core::{Clock, Owner, Timestamp};
+use stayput_sync::Mutex;
 
 use super::{AuthError, Claims, Credential, Keys, Principal, jwk::Algorithm};
 use crate::auth::bearer::TokenHash;
@@ -147,7 +143,7 @@ impl fmt::Debug for Jwt {
 
 impl VerifiedTokens {
     fn get(&self, hash: TokenHash, now: Timestamp) -> Option<Principal> {
-        let verified = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let verified = self.0.lock();
         verified
             .get(&hash)
             .filter(|(_, until)| now < *until)
@@ -155,7 +151,7 @@ impl VerifiedTokens {
     }
 
     fn insert(&self, hash: TokenHash, principal: Principal, until: Timestamp, now: Timestamp) {
-        let mut verified = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verified = self.0.lock();
         if verified.len() >= MAX_CACHED_TOKENS {
             verified.retain(|_, (_, until)| now < *until);
         }

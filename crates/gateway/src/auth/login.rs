@@ -1,15 +1,11 @@
 //! Logins of browsers at the dashboard. A browser sends its token once and gets a cookie, which scripts cannot read.
 
-use std::{
-    collections::HashMap,
-    fmt::Write as _,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt::Write as _, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use stayput_core::{Clock as _, SystemClock, Timestamp};
+use stayput_sync::Mutex;
 
 use super::TokenHash;
 
@@ -82,7 +78,7 @@ impl<T: Clone> Logins<T> {
         let now = SystemClock.now();
         let latest = now.after(LIFETIME);
         let until = until.map_or(latest, |until| until.min(latest));
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         known.retain(|_, login| login.until > now);
         if known.len() >= MAX_LOGINS
             && let Some(first) = known.iter().min_by_key(|(_, it)| it.until).map(|(hash, _)| *hash)
@@ -96,7 +92,7 @@ impl<T: Clone> Logins<T> {
     /// Returns the principal of the login whose cookie and page secret a request carries.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<T> {
         let hash = key(self.read(headers)?, page_secret(headers)?);
-        let known = self.lock();
+        let known = self.known.lock();
         let login = known.get(&hash).filter(|login| login.until > SystemClock.now())?;
         Some(login.principal.clone())
     }
@@ -104,7 +100,7 @@ impl<T: Clone> Logins<T> {
     /// Removes the login of a request. Returns the header that removes the cookie.
     pub(crate) fn remove(&self, headers: &HeaderMap) -> HeaderValue {
         if let (Some(value), Some(page)) = (self.read(headers), page_secret(headers)) {
-            self.lock().remove(&key(value, page));
+            self.known.lock().remove(&key(value, page));
         }
         self.line("", 0, false)
     }
@@ -121,10 +117,6 @@ impl<T: Clone> Logins<T> {
         let lines = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok());
         let mut pairs = lines.flat_map(|line| line.split(';')).map(str::trim);
         pairs.find_map(|pair| pair.strip_prefix(&*self.cookie)?.strip_prefix('='))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TokenHash, Login<T>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

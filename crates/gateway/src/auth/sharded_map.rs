@@ -2,8 +2,10 @@
 
 use std::{
     hash::{BuildHasher as _, Hash, RandomState},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
+
+use stayput_sync::Mutex;
 
 /// Number of shards.
 const SHARDS: usize = 64;
@@ -18,13 +20,13 @@ impl<T> ShardedMap<T> {
     /// Locks the shard of this key.
     pub(crate) fn lock(&self, key: &impl Hash) -> MutexGuard<'_, T> {
         let at = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
-        self.tables[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables[at].lock()
     }
 
     /// Locks all shards, one after the other.
     #[cfg(test)]
     pub(crate) fn all(&self) -> impl Iterator<Item = MutexGuard<'_, T>> {
-        self.tables.iter().map(|table| table.lock().unwrap())
+        self.tables.iter().map(|table| table.lock())
     }
 }
 

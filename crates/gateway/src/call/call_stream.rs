@@ -97,7 +97,7 @@ impl MessageBody for CallStream {
         while let Some(running) = &mut self.running {
             let end = match std::task::ready!(running.call.poll_next(cx)) {
                 Some(Incoming::Answer(end)) => end,
-                Some(incoming) => match running.client_call.hears(incoming) {
+                Some(incoming) => match running.client_call.filter_message(incoming) {
                     Some(Incoming::Notification(text)) => return Poll::Ready(Some(text)),
                     _ => continue,
                 },

@@ -53,7 +53,7 @@ impl DetachedCall {
                 }
                 None => break,
             };
-            if self.running.goes_on(&end).await {
+            if self.running.retry(&end).await {
                 continue;
             }
             if let Some(done) = self.running.client_call.ended(end) {

@@ -122,7 +122,9 @@ impl CallEra {
     /// Returns the request in the form that its server understands, if it has to be changed.
     pub(super) fn edit<'m>(&self, message: &Message<'m>, link: &Link) -> Option<Cow<'m, str>> {
         match self {
-            Self::Modern(_) if link.era() == Era::Legacy => Some(bridge::outward(message)),
+            Self::Modern(_) if link.era() == Era::Legacy => {
+                Some(bridge::to_legacy_request(message))
+            }
             Self::Modern(_) | Self::Legacy(_) => None,
         }
     }
@@ -131,7 +133,7 @@ impl CallEra {
     /// client.
     pub(super) fn refusal(&self, link: &Link, method: &str) -> Option<String> {
         match self {
-            Self::Modern(_) => bridge::lacks(link.initialize_result(), method),
+            Self::Modern(_) => bridge::missing_method_error(link.initialize_result(), method),
             Self::Legacy(_) => None,
         }
     }
@@ -146,7 +148,7 @@ impl CallEra {
 
 impl ModernClient {
     /// Returns a notification that the server sends before its answer, if the client should get it.
-    fn hears(&self, method: &str, server: Era, text: Bytes) -> Option<Bytes> {
+    fn filter_notification(&self, method: &str, server: Era, text: Bytes) -> Option<Bytes> {
         let message = Message::parse(&text).ok()?;
         let (legacy, listens) = (server == Era::Legacy, listens(method));
         let concerns = match message.method()? {
@@ -172,12 +174,12 @@ impl ClientCall {
 
     /// Returns a message that the server sends before its answer, if the client should get it. Dropping a server request
     /// refuses it: a modern client cannot be asked.
-    pub(super) fn hears(&self, incoming: Incoming) -> Option<Incoming> {
+    pub(super) fn filter_message(&self, incoming: Incoming) -> Option<Incoming> {
         match (&self.era, incoming) {
             (CallEra::Legacy(_), incoming) => Some(incoming),
-            (CallEra::Modern(client), Incoming::Notification(text)) => {
-                client.hears(&self.method, self.link.era(), text).map(Incoming::Notification)
-            }
+            (CallEra::Modern(client), Incoming::Notification(text)) => client
+                .filter_notification(&self.method, self.link.era(), text)
+                .map(Incoming::Notification),
             (CallEra::Modern(_), _) => None,
         }
     }
@@ -212,7 +214,7 @@ impl ClientCall {
         let given = self.owner.new_handle();
         match &self.era {
             CallEra::Legacy(_) => match self.lost {
-                Some(generation) => self.owner.marked(answer.into_bytes(), generation),
+                Some(generation) => self.owner.add_loss_to_result(answer.into_bytes(), generation),
                 None if self.is_in_other_era() => {
                     ReplyText::new(note_translation(answer.into_bytes()))
                 }

@@ -18,7 +18,7 @@ pub(super) struct RunningCall {
 
 impl RunningCall {
     /// Sends the request again after a loss if that is allowed. Returns whether a second attempt is in flight.
-    pub(super) async fn goes_on(&mut self, end: &Result<Answer, CallError>) -> bool {
+    pub(super) async fn retry(&mut self, end: &Result<Answer, CallError>) -> bool {
         let Err(error) = end else { return false };
         let Some(call) = Box::pin(self.client_call.once_more(error)).await else { return false };
         self.call = call;
@@ -41,7 +41,7 @@ impl CallFuture {
         let Some(running) = &self.0 else { return CallOutcome::Cancelled };
         let streams = context.streams;
         let due = Instant::now() + running.client_call.stream_after();
-        let mut deadline = pin!(passed(due, context.timer));
+        let mut deadline = pin!(wait_until(due, context.timer));
         loop {
             let Some(running) = &mut self.0 else { return CallOutcome::Cancelled };
             let incoming = tokio::select! {
@@ -51,7 +51,7 @@ impl CallFuture {
             };
             let end = match incoming {
                 Some(Incoming::Answer(end)) => end,
-                Some(incoming) => match running.client_call.hears(incoming) {
+                Some(incoming) => match running.client_call.filter_message(incoming) {
                     Some(first) if streams => return self.stream(Some(first)),
                     // A client that reads no streams gets only the answer. Notifications are dropped, server requests
                     // are refused.
@@ -59,7 +59,7 @@ impl CallFuture {
                 },
                 None => return self.finish(Err(CallError::Cancelled)),
             };
-            if !running.goes_on(&end).await {
+            if !running.retry(&end).await {
                 return self.finish(end);
             }
         }
@@ -82,7 +82,7 @@ impl CallFuture {
 }
 
 /// Waits until `due`, on the timer of the client's socket if there is one.
-async fn passed(due: Instant, timer: Option<&dyn SocketTimer>) {
+async fn wait_until(due: Instant, timer: Option<&dyn SocketTimer>) {
     match timer {
         Some(timer) => poll_fn(|cx| timer.poll_until(due, cx)).await,
         None => tokio::time::sleep_until(due).await,

@@ -45,7 +45,7 @@ impl CallOwner {
     /// Waits for the same for a user of a claimed process.
     async fn settle_shared_reports(&self, call: &SessionlessCall, link: &PooledLink) {
         let (Some(used), Some(cluster)) = (&call.server_use, &self.app.cluster) else { return };
-        let entry = call.counted(link, link.generation());
+        let entry = call.entry_generation(link, link.generation());
         if call.keeps_state(link)
             && self.app.generations.lost(&used.user, self.server.name(), entry)
         {
@@ -58,9 +58,9 @@ impl CallOwner {
     pub(super) fn pending_loss(
         &self,
         link: &PooledLink,
-        asked: RequestRef<'_>,
+        request: RequestRef<'_>,
     ) -> Option<ReplyText> {
-        if !loss::depends_on_state(asked.method) {
+        if !loss::depends_on_state(request.method) {
             return None;
         }
         let (app, server) = (&self.app, self.server.name());
@@ -76,27 +76,27 @@ impl CallOwner {
                 self.note_failure(why, loss.as_ref().map_or("", Loss::detail));
                 let notices = LossNotices::new(link.initialize_result(), server, reason);
                 let next = NextState::own(generation);
-                (generation, self.noting(session.session(), (next, loss), notices))
+                (generation, self.acknowledgement(session.session(), (next, loss), notices))
             }
             // It is not known which of several clients without a session gets the report, so every answer carries its
             // generation.
             OwnerKind::Sessionless(call) => {
-                let (user, entry) = (call.user(), call.counted(link, link.generation()));
+                let (user, entry) = (call.user(), call.entry_generation(link, link.generation()));
                 if !call.keeps_state(link) || !app.generations.lost(&user, server, entry) {
                     return None;
                 }
-                (link.generation(), self.noting_shared(call, (user, entry)))
+                (link.generation(), self.shared_acknowledgement(call, (user, entry)))
             }
         };
         let reason = link.loss().map(|loss| loss.reason());
-        Some(self.report(asked, generation, reason, Delivery::NotSent).then(Some(then)))
+        Some(self.report(request, generation, reason, Delivery::NotSent).then(Some(then)))
     }
 
     /// Returns the answer to a call that failed.
     pub(super) fn failed(
         &self,
         link: &PooledLink,
-        asked: RequestRef<'_>,
+        request: RequestRef<'_>,
         error: &CallError,
     ) -> ReplyText {
         let is_stateless = match &self.kind {
@@ -104,7 +104,7 @@ impl CallOwner {
             OwnerKind::Sessionless(call) if call.server_use.is_some() => !link.keeps_state(),
             OwnerKind::Sessionless(call) => call.era == Era::Modern,
         };
-        let depends = loss::depends_on_state(asked.method) && !is_stateless;
+        let depends = loss::depends_on_state(request.method) && !is_stateless;
         // A request that does not depend on state does not report the loss; the next one that does will. State behind
         // a link that the gateway only released may still exist.
         let loss = error.loss().filter(|it| depends && it.reason() != LossReason::Released);
@@ -113,7 +113,7 @@ impl CallOwner {
                 Some(_) => loss::closed(self.server.name(), error.delivery()),
                 None => error.brief(),
             };
-            return ReplyText::new(reply::failure(asked, self.era, &sentence));
+            return ReplyText::new(reply::failure(request, self.era, &sentence));
         };
         let (server, reason) = (self.server.name(), Some(loss.reason()));
         let (generation, then) = match &self.kind {
@@ -121,14 +121,14 @@ impl CallOwner {
                 let next = self.app.engine.state_after_loss(session.session(), server, link);
                 let notices = LossNotices::new(link.initialize_result(), server, reason);
                 let (generation, loss) = (next.generation, Some(loss.clone()));
-                (generation, Some(self.noting(session.session(), (next, loss), notices)))
+                (generation, Some(self.acknowledgement(session.session(), (next, loss), notices)))
             }
             // Shared state is lost for all its users. The report is recorded for the user, not for a session.
             OwnerKind::Sessionless(call) => {
                 let generation = link.generation().next();
-                let (user, entry) = (call.user(), call.counted(link, generation));
+                let (user, entry) = (call.user(), call.entry_generation(link, generation));
                 match call.server_use {
-                    Some(_) => (generation, Some(self.noting_shared(call, (user, entry)))),
+                    Some(_) => (generation, Some(self.shared_acknowledgement(call, (user, entry)))),
                     None => {
                         self.app.generations.acknowledge(&user, server, entry);
                         (generation, None)
@@ -136,12 +136,12 @@ impl CallOwner {
                 }
             }
         };
-        self.report(asked, generation, reason, error.delivery()).then(then)
+        self.report(request, generation, reason, error.delivery()).then(then)
     }
 
     /// Records that a user of a shared link knows of a loss, when the answer that reports it is written. For a claimed
     /// process that is stored, so that the next holder does not report it again.
-    fn noting_shared(
+    fn shared_acknowledgement(
         &self,
         call: &SessionlessCall,
         (user, entry): (SharedUser, EntryGeneration),
@@ -161,7 +161,7 @@ impl CallOwner {
 
     fn report(
         &self,
-        asked: RequestRef<'_>,
+        request: RequestRef<'_>,
         generation: Generation,
         reason: Option<LossReason>,
         delivery: Delivery,
@@ -173,12 +173,12 @@ impl CallOwner {
         };
         let server = self.server.name();
         let report = LossReport { server, session, generation, reason, delivery };
-        ReplyText::new(report.answer(asked, self.era))
+        ReplyText::new(report.answer(request, self.era))
     }
 
     /// Adds a loss to the result that came after it. An error response has no `_meta`, so the next result reports the
     /// loss.
-    pub(super) fn marked(&self, text: Bytes, generation: Generation) -> ReplyText {
+    pub(super) fn add_loss_to_result(&self, text: Bytes, generation: Generation) -> ReplyText {
         let OwnerKind::Session(ChosenSession { session, .. }) = &self.kind else {
             return ReplyText::new(text);
         };
@@ -191,16 +191,16 @@ impl CallOwner {
         });
         let Some(marked) = marked else { return ReplyText::new(text) };
         let notices = self
-            .found()
+            .find_link()
             .map(|it| LossNotices::new(it.initialize_result(), self.server.name(), None));
         let notices = notices.unwrap_or_default();
         let next = NextState::own(generation);
-        let then = self.noting(session.session(), (next, None), notices);
+        let then = self.acknowledgement(session.session(), (next, None), notices);
         ReplyText::new(marked).then(Some(then))
     }
 
     /// Acknowledges a loss when the answer that reports it is written. `next` is the state after the loss.
-    fn noting(
+    fn acknowledgement(
         &self,
         session: &Arc<Session>,
         (next, loss): (NextState, Option<Loss>),

@@ -17,7 +17,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
-use stayput_core::{Generation, Session};
+use stayput_core::Generation;
 use stayput_upstream::{Answer, Call, CallError, LossReason, PooledLink, Profile, Server};
 use stayput_wire::{Code, Message};
 use tracing::Instrument as _;
@@ -107,7 +107,7 @@ pub(crate) async fn run(
         }
         IdentifyOutcome::Answered(text) => {
             CallRecord::begin(context.app.observers.as_ref(), context.call_start())
-                .came_to(CallEnd::NoSession);
+                .end_with(CallEnd::NoSession);
             text.into()
         }
     };
@@ -126,7 +126,7 @@ async fn identify(
     if let Some(claim) = context.claim {
         return match identify::without_names(context).await {
             Ok(edit) => {
-                let owner = CallOwner::of_claim(context, server, claim).await;
+                let owner = CallOwner::for_claimed_server(context, server, claim).await;
                 (IdentifyOutcome::Owner(owner, edit), None)
             }
             Err(refusal) => {
@@ -135,23 +135,26 @@ async fn identify(
             }
         };
     }
-    if let Some(owner) = profile.and_then(|it| CallOwner::of_none(context, server, it)) {
+    if let Some(owner) = profile.and_then(|it| CallOwner::sessionless(context, server, it)) {
         let edit = RequestEdit::without_meta_name(context.message);
         return (IdentifyOutcome::Owner(owner, edit), None);
     }
-    let choice = identify::identify_session(context).await;
-    let cookie = match &choice {
-        _ if context.connection.is_some() || !cookie::is_on(context.app) => None,
-        SessionChoice::Session(chosen, _) => {
-            let session: &Session = &chosen.session;
-            Box::pin(cookie::set_cookie(context.app, context.headers, Some(session))).await
-        }
-        SessionChoice::Answer(_) => cookie::line(context.app, None),
-    };
-    let identified = match choice {
-        SessionChoice::Answer(answer) => IdentifyOutcome::Answered(answer),
+    let gets_cookie = context.connection.is_none() && cookie::is_on(context.app);
+    let (identified, cookie) = match identify::identify_session(context).await {
         SessionChoice::Session(chosen, edit) => {
-            IdentifyOutcome::Owner(CallOwner::of_session(context, server, chosen), edit)
+            let cookie = match gets_cookie {
+                true => {
+                    Box::pin(cookie::set_cookie(context.app, context.headers, &chosen.session))
+                        .await
+                }
+                false => None,
+            };
+            let owner = CallOwner::for_session(context, server, chosen);
+            (IdentifyOutcome::Owner(owner, edit), cookie)
+        }
+        SessionChoice::Answer(answer) => {
+            let deletion = gets_cookie.then(|| cookie::line(context.app, None)).flatten();
+            (IdentifyOutcome::Answered(answer), deletion)
         }
     };
     (identified, cookie.map(Box::new))
@@ -164,23 +167,23 @@ async fn start(
     (id, in_flight, era): (Arc<str>, Option<InFlight>, CallEra),
     edit: Option<RequestEdit>,
 ) -> CallOutcome {
-    let (app, asked) = (context.app, context.request_ref());
+    let (app, request) = (context.app, context.request_ref());
     let call_start =
         CallStart { name_source: owner.name_source(), ..context.call_start_in(owner.session()) };
     let record = CallRecord::begin(app.observers.as_ref(), call_start);
     let refused = |end, text: ReplyText| {
-        record.came_to(end);
+        record.end_with(end);
         CallOutcome::Done(text)
     };
-    if let Some(sentence) = owner.over_limit() {
+    if let Some(sentence) = owner.limit_error() {
         app.count_refused("busy");
         return refused(CallEnd::Denied, context.failure(&sentence));
     }
-    let link = match open_link::reach(
+    let link = match open_link::find_or_open(
         &owner,
         era.connection(),
         || era.client_info(context.message),
-        asked,
+        request,
     )
     .await
     {
@@ -190,11 +193,11 @@ async fn start(
             return refused(CallEnd::NoLink, context.failure(&sentence));
         }
     };
-    if let Some(sentence) = era.refusal(&link, asked.method) {
+    if let Some(sentence) = era.refusal(&link, request.method) {
         return refused(CallEnd::Denied, context.error(Code::METHOD_NOT_FOUND, &sentence));
     }
     owner.settle_reports(&link).await;
-    let lost = match owner.pending_loss(&link, asked) {
+    let lost = match owner.pending_loss(&link, request) {
         Some(_) if owner.restarts() => owner.unacknowledged_loss(),
         Some(report) => return refused(CallEnd::Lost, report),
         None => None,
@@ -202,7 +205,7 @@ async fn start(
     if in_flight.as_ref().is_some_and(InFlight::is_cancelled) {
         return CallOutcome::Cancelled;
     }
-    let method = method_name(asked.method);
+    let method = method_name(request.method);
     let outgoing = edit.as_ref().map_or(context.message.text(), RequestEdit::text);
     let again = (owner.restarts() && depends_on_state(&method))
         .then(|| Bytes::copy_from_slice(outgoing.as_bytes()));
@@ -286,9 +289,9 @@ impl ClientCall {
         let text = self.again.take().filter(|_| !cancelled)?;
         let connection = self.era.connection()?;
         let client_info = || connection.client_info.clone();
-        let reach =
-            open_link::reach(&self.owner, Some(connection), client_info, self.request_ref());
-        let link = reach.await.ok()?;
+        let found =
+            open_link::find_or_open(&self.owner, Some(connection), client_info, self.request_ref());
+        let link = found.await.ok()?;
         let call = self.transmit(&link, &Message::parse(&text).ok()?).await.ok()?;
         self.lost = self.owner.unacknowledged_loss();
         self.link = link;

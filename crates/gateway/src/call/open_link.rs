@@ -22,23 +22,23 @@ pub(crate) async fn of_connection(
     server: &Server,
 ) -> Option<PooledLink> {
     let session = app.session(&connection.owner, connection.default_session()).await.ok()?;
-    let owner = CallOwner::of_gateway(app, server, session);
-    let asked = RequestRef { id: "null", method: "" };
-    reach(&owner, Some(connection), || connection.client_info.clone(), asked).await.ok()
+    let owner = CallOwner::for_gateway(app, server, session);
+    let request = RequestRef { id: "null", method: "" };
+    find_or_open(&owner, Some(connection), || connection.client_info.clone(), request).await.ok()
 }
 
 /// Finds or opens the link of a call. A legacy connection that uses the link for the first time applies its preferences
 /// and starts to listen there. `client_info` is the client information for a new link.
-pub(super) async fn reach(
+pub(super) async fn find_or_open(
     owner: &CallOwner,
     connection: Option<&Arc<Connection>>,
     client_info: impl FnOnce() -> ClientInfo,
-    asked: RequestRef<'_>,
+    request: RequestRef<'_>,
 ) -> Result<PooledLink, String> {
-    let (mut link, opened) = match owner.found() {
+    let (mut link, opened) = match owner.find_link() {
         Some(link) => (link, false),
         // Boxed, like every rare path: otherwise the future of every call would have its size.
-        None => (Box::pin(owner.open(client_info())).await?, true),
+        None => (Box::pin(owner.open_link(client_info())).await?, true),
     };
     if let Some(connection) = connection {
         let not_listening = connection.lacks_listener_for(link.key());
@@ -46,7 +46,7 @@ pub(super) async fn reach(
             link = Box::pin(start_listening(&owner.app, connection, link, opened)).await?;
         }
     }
-    owner.depend(&link, asked).await?;
+    owner.note_dependence(&link, request).await?;
     Ok(link)
 }
 

@@ -11,7 +11,7 @@ use tracing::Span;
 
 use crate::{
     auth::call_limit::{CallPermit, LimitKey},
-    call::{era, modern::state, sessionless::Sessionless},
+    call::{era, modern::answer, sessionless::Sessionless},
     catalog::list,
     identify::{ChosenSession, RequestContext},
     observe::{
@@ -63,7 +63,11 @@ impl SessionlessCall {
 
     /// Returns the generation of a link as it is counted for users. That of a claimed process goes on across links, and
     /// across replicas.
-    pub(super) fn counted(&self, link: &PooledLink, generation: Generation) -> EntryGeneration {
+    pub(super) fn entry_generation(
+        &self,
+        link: &PooledLink,
+        generation: Generation,
+    ) -> EntryGeneration {
         match self.server_use {
             Some(_) => (0, generation),
             None => (link.entry_id(), generation),
@@ -78,7 +82,7 @@ impl SessionlessCall {
 
 impl CallOwner {
     /// Returns the owner of a modern request that depends on no session: a list, or a request to a shared server.
-    pub(super) fn of_none(
+    pub(super) fn sessionless(
         context: &RequestContext<'_>,
         server: &Server,
         profile: &Profile,
@@ -93,14 +97,14 @@ impl CallOwner {
         let listens = era::listens(method);
         let (owner, server_name) = (context.owner.clone(), server.shared_name());
         let at = LimitKey { owner, connection: None, server: server_name, listens };
-        let permit = app.call_limiter.enter(at, app.rules.calls);
+        let permit = app.call_limiter.enter(at, app.rules.limits.calls);
         let call = SessionlessCall { place, permit, era, server_use: None };
         let kind = OwnerKind::Sessionless(Box::new(call));
         Some(Self { app, server: server.clone(), era: context.era, kind })
     }
 
     /// Returns the owner of a request to a process that this replica has claimed for all its users.
-    pub(super) async fn of_claim(
+    pub(super) async fn for_claimed_server(
         context: &RequestContext<'_>,
         server: &Server,
         claim: &Arc<ActiveSession>,
@@ -114,7 +118,7 @@ impl CallOwner {
             server: server.shared_name(),
             listens: era::listens(context.request_ref().method),
         };
-        let permit = app.call_limiter.enter(at, app.rules.calls);
+        let permit = app.call_limiter.enter(at, app.rules.limits.calls);
         let place = Sessionless::new(&app, context.owner, false);
         let server_use = Some(used.into());
         // The link says whether there is state.
@@ -124,7 +128,7 @@ impl CallOwner {
     }
 
     /// Returns a session as the owner.
-    pub(super) fn of_session(
+    pub(super) fn for_session(
         context: &RequestContext<'_>,
         server: &Server,
         mut chosen: ChosenSession,
@@ -139,7 +143,11 @@ impl CallOwner {
     }
 
     /// Returns an existing session as the owner of a request of the gateway itself.
-    pub(super) fn of_gateway(app: &Arc<AppState>, server: &Server, session: ActiveSession) -> Self {
+    pub(super) fn for_gateway(
+        app: &Arc<AppState>,
+        server: &Server,
+        session: ActiveSession,
+    ) -> Self {
         let chosen = ChosenSession::new(session, Origin::Existing, NameSource::Connection);
         let kind = OwnerKind::Session(chosen);
         Self { app: app.clone(), server: server.clone(), era: Era::Legacy, kind }
@@ -189,8 +197,8 @@ impl CallOwner {
     }
 
     /// Returns the error message if the owner is at its limit of concurrent calls.
-    pub(super) fn over_limit(&self) -> Option<String> {
-        let (limit, server) = (self.app.rules.calls, self.server.name());
+    pub(super) fn limit_error(&self) -> Option<String> {
+        let (limit, server) = (self.app.rules.limits.calls, self.server.name());
         let busy = match &self.kind {
             OwnerKind::Session(chosen) if chosen.session.users_at_start() > limit => {
                 format!("this session has {limit} calls in flight")
@@ -210,7 +218,7 @@ impl CallOwner {
 
     /// Returns the link if it exists. Tries the link of the session's previous call first, which nearly always saves
     /// the lookup.
-    pub(super) fn found(&self) -> Option<PooledLink> {
+    pub(super) fn find_link(&self) -> Option<PooledLink> {
         let links = &self.app.links;
         let session = match &self.kind {
             OwnerKind::Session(chosen) => chosen.session.session(),
@@ -231,7 +239,7 @@ impl CallOwner {
 
     /// Opens the link. `client_info` is the client information that the server gets. No client is named on a link that
     /// several share.
-    pub(super) async fn open(&self, client_info: ClientInfo) -> Result<PooledLink, String> {
+    pub(super) async fn open_link(&self, client_info: ClientInfo) -> Result<PooledLink, String> {
         let (link_owner, server) = (self.link_owner(), self.app.present(&self.server)?);
         let link = match &self.kind {
             OwnerKind::Session(chosen) => {
@@ -269,12 +277,12 @@ impl CallOwner {
 
     /// Records which state of a shared link the session depends on from now on. If it depended on an earlier state,
     /// that one is lost and has to be reported.
-    pub(super) async fn depend(
+    pub(super) async fn note_dependence(
         &self,
         link: &PooledLink,
-        asked: RequestRef<'_>,
+        request: RequestRef<'_>,
     ) -> Result<(), String> {
-        if !loss::depends_on_state(asked.method) {
+        if !loss::depends_on_state(request.method) {
             return Ok(());
         }
         let chosen = match &self.kind {
@@ -307,11 +315,11 @@ impl CallOwner {
     pub(super) fn state(&self, link: &PooledLink, method: &str) -> Option<String> {
         match &self.kind {
             OwnerKind::Session(ChosenSession { session, origin, .. }) => {
-                Some(state::state_json(session.session(), *origin, link.generation()))
+                Some(answer::state_json(session.session(), *origin, link.generation()))
             }
             OwnerKind::Sessionless(call) => {
                 let keeps = call.keeps_state(link) && loss::depends_on_state(method);
-                keeps.then(|| state::shared(link.generation()))
+                keeps.then(|| answer::shared_state_json(link.generation()))
             }
         }
     }

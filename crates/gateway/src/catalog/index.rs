@@ -2,10 +2,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use bytes::Bytes;
+use stayput_sync::Mutex;
 use stayput_upstream::Profile;
 
 use crate::catalog::{
@@ -109,11 +110,11 @@ impl Indexes {
     /// Returns the index of a list of a profile.
     pub(crate) fn get(&self, profile: &Arc<Profile>, list: &'static List) -> Arc<Index> {
         let key = (Arc::as_ptr(profile).addr(), list.method);
-        if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(known) = self.0.lock().get(&key) {
             return known.index.clone();
         }
         let index = Arc::new(Index::new(list, profile.pages(list.method)));
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if all.len() >= PROFILES {
             all.retain(|_, known| known.profile.strong_count() > 0);
         }

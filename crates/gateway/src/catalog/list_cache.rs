@@ -4,10 +4,11 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
 
 use bytes::Bytes;
+use stayput_sync::Mutex;
 
 /// Largest number of bytes of a cache, keys and sources included. The entry that was added first goes first.
 const MAX_BYTES: usize = 32 << 20;
@@ -43,7 +44,7 @@ impl<V> Default for ListCache<V> {
 
 impl<V: Clone> ListCache<V> {
     fn lock(&self) -> MutexGuard<'_, Entries<V>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the value of these pages in this view. If it is not known, `make` returns it with its size.
@@ -88,7 +89,7 @@ impl<V> Entries<V> {
 
 impl<V> fmt::Debug for ListCache<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.0.lock();
         write!(f, "ListCache({} lists, {} bytes)", entries.values.len(), entries.bytes)
     }
 }

@@ -1,13 +1,10 @@
 //! Presentation of a server's tools to a client: with a session argument, and together with the session tools.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use stayput_core::Owner;
 use stayput_identify::{SessionArgument, tool_names, tools::SessionTool};
+use stayput_sync::RwLock;
 use stayput_upstream::{Isolation, Profile, Server};
 use stayput_wire::Era;
 
@@ -76,7 +73,7 @@ impl ToolViews {
     /// Returns the view that this owner was shown last. Every list request updates it, so a call after a list finds
     /// the view of that list. The profile is not hashed for this.
     pub(crate) fn last(&self, server: &Server, owner: &Owner) -> Option<Arc<ToolView>> {
-        let all = self.cache_of(server).read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.cache_of(server).read();
         all.get(server.name())?.owners.get(owner).map(|seen| seen.tool_view.clone())
     }
 
@@ -87,7 +84,7 @@ impl ToolViews {
         profile: &Arc<Profile>,
     ) -> Arc<ToolView> {
         let (own, shared) = {
-            let all = self.cache_of(server).read().unwrap_or_else(PoisonError::into_inner);
+            let all = self.cache_of(server).read();
             let of = all.get(server.name());
             let own = of.and_then(|of| of.owners.get(owner)?.for_profile(profile));
             (own, of.and_then(|of| of.last.as_ref()?.for_profile(profile)))
@@ -97,7 +94,7 @@ impl ToolViews {
         }
         let view = shared.unwrap_or_else(|| Arc::new(ToolView::new(server, profile)));
         let seen = CachedView { profile: profile.clone(), tool_view: view.clone() };
-        let mut all = self.cache_of(server).write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.cache_of(server).write();
         let of = all.entry(server.name().to_owned()).or_default();
         if of.owners.len() >= MAX_CACHED_OWNERS {
             of.owners.clear();
@@ -110,8 +107,7 @@ impl ToolViews {
 
 impl fmt::Debug for ToolViews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count =
-            |all: &RwLock<HashMap<_, _>>| all.read().unwrap_or_else(PoisonError::into_inner).len();
+        let count = |all: &RwLock<HashMap<_, _>>| all.read().len();
         write!(f, "ToolViews({})", count(&self.legacy) + count(&self.modern))
     }
 }

@@ -1,16 +1,13 @@
 //! Contact between replicas: whether they reach each other, and whether their clocks agree.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
 use stayput_core::{Clock as _, Holder, HolderId, SystemClock};
+use stayput_sync::Mutex;
 use tokio::time::Instant;
 
 use super::{Cluster, ForwardOutcome, ForwardedRequest, registry::internal_owner};
@@ -59,25 +56,25 @@ pub(super) struct Contacts(Mutex<HashMap<HolderId, (Contact, Instant)>>);
 
 impl Contacts {
     fn get(&self, id: HolderId) -> Option<Contact> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.get(&id).map(|(contact, _)| contact.clone())
     }
 
     /// Whether a replica is due to be asked.
     fn is_due(&self, id: HolderId) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.get(&id).is_none_or(|(_, at)| at.elapsed() > INTERVAL)
     }
 
     /// Sets a contact, and returns the one before.
     fn set(&self, id: HolderId, contact: Contact) -> Contact {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.insert(id, (contact, Instant::now())).map(|(before, _)| before).unwrap_or_default()
     }
 
     /// Removes the contacts with other replicas than these.
     pub(super) fn retain(&self, live: &[HolderId]) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|id, _| live.contains(id));
     }
 }

@@ -1,11 +1,9 @@
 //! Cache of the holders of sessions.
 
-use std::{
-    collections::HashMap,
-    sync::{PoisonError, RwLock},
-};
+use std::collections::HashMap;
 
 use stayput_core::{Holder, SessionId};
+use stayput_sync::RwLock;
 
 use crate::reply::SessionName;
 
@@ -20,12 +18,12 @@ pub(crate) struct HolderCache(RwLock<HashMap<SessionName, Holder>>);
 impl HolderCache {
     /// Returns the holder of a session, if it is cached.
     pub(crate) fn get(&self, name: &SessionName) -> Option<Holder> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.0.read().get(name).cloned()
     }
 
     /// Adds the holder of a session.
     pub(crate) fn insert(&self, name: SessionName, holder: &Holder) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         if all.len() >= MAX_ENTRIES {
             all.clear();
         }
@@ -34,13 +32,13 @@ impl HolderCache {
 
     /// Whether a replica is cached as the holder of the session with this id.
     pub(crate) fn has(&self, session: SessionId) -> bool {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.read();
         all.contains_key(&SessionName::Id(session))
     }
 
     /// Removes the entry of one session, if `holder` is still cached as its holder.
     pub(crate) fn forget(&self, name: &SessionName, holder: &Holder) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         if all.get(name).is_some_and(|known| known == holder) {
             all.remove(name);
         }
@@ -48,7 +46,7 @@ impl HolderCache {
 
     /// Removes all entries of a holder.
     pub(crate) fn forget_holder(&self, holder: &Holder) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.write();
         all.retain(|_, known| known.id != holder.id);
     }
 }

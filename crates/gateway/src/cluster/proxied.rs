@@ -23,8 +23,6 @@ pub(super) struct ProxiedStream {
     last: Option<Bytes>,
     /// Receipt that the other replica waits for.
     receipt: Option<Receipt>,
-    /// The one server that writes to the stream.
-    server: Option<Arc<str>>,
 }
 
 impl ProxiedStream {
@@ -33,7 +31,7 @@ impl ProxiedStream {
         body: stayput_http::Body,
         died: impl Future<Output = ()> + Send + 'static,
         request: &[u8],
-        (receipt, server): (Option<Receipt>, Option<Arc<str>>),
+        receipt: Option<Receipt>,
     ) -> Self {
         let is_request = Message::parse(request)
             .is_ok_and(|message| matches!(message.kind(), MessageKind::Request { .. }));
@@ -41,13 +39,13 @@ impl ProxiedStream {
         let last = is_request.then(|| {
             Bytes::from(format!("\n\nevent: message\ndata: {}\n\n", unknown_text(request)))
         });
-        Self { body: Some(body), died: Box::pin(died), last, receipt, server }
+        Self { body: Some(body), died: Box::pin(died), last, receipt }
     }
 }
 
 impl EventBody for ProxiedStream {
     fn server(&self) -> Option<Arc<str>> {
-        self.server.clone()
+        None
     }
 
     fn defer(&mut self, _sink: AfterWriteSink) -> bool {

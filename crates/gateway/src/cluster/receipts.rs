@@ -6,13 +6,14 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use stayput_core::{Holder, SessionId};
+use stayput_sync::Mutex;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -56,7 +57,7 @@ struct PendingReceipt {
 
 impl PendingReceipts {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, PendingReceipt>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 
     /// Makes the actions of an answer to another replica wait for its receipt.

@@ -1,10 +1,8 @@
 //! Refusal of requests that were received before.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashMap;
 
+use stayput_sync::Mutex;
 use tokio::time::Instant;
 
 use super::signature::MAX_AGE;
@@ -23,7 +21,7 @@ pub(super) struct ReplayGuard(Mutex<HashMap<u64, Window>>);
 impl ReplayGuard {
     /// Returns whether this number of a sender was not accepted before, and records it.
     pub(super) fn accept(&self, sender: u64, number: u64) -> bool {
-        let mut senders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut senders = self.0.lock();
         if !senders.contains_key(&sender) && senders.len() >= MAX_SENDERS {
             // All requests of a sender that was silent for this long are refused for their age.
             senders.retain(|_, window| window.last.elapsed() < 2 * MAX_AGE);

@@ -56,50 +56,50 @@ impl fmt::Debug for ClusterKey {
 }
 
 /// Reads `cluster`.
-pub(super) fn cluster(spot: &ConfigValue<'_>) -> ReadResult<ClusterSettings> {
-    let table = spot.object_with_keys(keys::CLUSTER)?;
+pub(super) fn cluster(setting: &ConfigValue<'_>) -> ReadResult<ClusterSettings> {
+    let table = setting.object_with_keys(keys::CLUSTER)?;
     let expected = "an object with \"listen\" (the address for other gateways) and \"key\" (a secret that they share)";
-    let missing = || spot.error(Problem::Form { expected });
+    let missing = || setting.error(Problem::Form { expected });
     let listen = table.read("listen", settings::listen)?.ok_or_else(missing)?;
     let keys = table.read("key", keys_of)?.ok_or_else(missing)?;
     let advertise = table.read("advertise", advertise)?;
     if advertise.is_none() && listen.ip().is_unspecified() {
         let sentence = "\"advertise\" is missing: other gateways cannot connect to an address that means all \
                         interfaces; write the URL under which they reach this one, such as \"http://10.0.0.5:7338\"";
-        return Err(spot.error(Problem::Other(sentence.to_owned())));
+        return Err(setting.error(Problem::Other(sentence.to_owned())));
     }
     Ok(ClusterSettings { listen, advertise, keys })
 }
 
 /// Reads the URL for other gateways.
-fn advertise(spot: &ConfigValue<'_>) -> ReadResult<String> {
-    let text = spot.text()?;
+fn advertise(setting: &ConfigValue<'_>) -> ReadResult<String> {
+    let text = setting.text()?;
     let expected =
         "a URL with host and port and nothing behind it, such as \"http://10.0.0.5:7338\"";
     let is_plain = text.starts_with("http://") && text.matches('/').count() == 2;
     match Target::parse(&text) {
         Ok(_) if is_plain && !text.contains(['@', '?', '#']) => Ok(text),
-        _ => Err(spot.error(Problem::Form { expected })),
+        _ => Err(setting.error(Problem::Form { expected })),
     }
 }
 
 /// Reads one key, or two during a rotation.
-fn keys_of(spot: &ConfigValue<'_>) -> ReadResult<Vec<ClusterKey>> {
-    let keys = if spot.is_array() { spot.list()? } else { vec![spot.clone()] };
+fn keys_of(setting: &ConfigValue<'_>) -> ReadResult<Vec<ClusterKey>> {
+    let keys = if setting.is_array() { setting.list()? } else { vec![setting.clone()] };
     if keys.is_empty() || keys.len() > MAX_KEYS {
         let expected = "a key, or a list of two: \"file:PATH\" or \"${VARIABLE}\"";
-        return Err(spot.error(Problem::Form { expected }));
+        return Err(setting.error(Problem::Form { expected }));
     }
     keys.iter().map(key).collect()
 }
 
-fn key(spot: &ConfigValue<'_>) -> ReadResult<ClusterKey> {
-    let text = spot.text()?;
+fn key(setting: &ConfigValue<'_>) -> ReadResult<ClusterKey> {
+    let text = setting.text()?;
     let text = match text.strip_prefix(FILE) {
         Some(path) => {
-            let path = spot.context.file(path).map_err(|problem| spot.error(problem))?;
+            let path = setting.context.file(path).map_err(|problem| setting.error(problem))?;
             let read = std::fs::read_to_string(path);
-            read.map_err(|error| spot.error(Problem::Unreadable(error.kind())))?
+            read.map_err(|error| setting.error(Problem::Unreadable(error.kind())))?
         }
         None => text,
     };
@@ -109,7 +109,7 @@ fn key(spot: &ConfigValue<'_>) -> ReadResult<ClusterKey> {
             let sentence = format!(
                 "a cluster key has at least {MIN_KEY} characters; make one with \"openssl rand -hex 32\""
             );
-            Err(spot.error(Problem::Other(sentence)))
+            Err(setting.error(Problem::Other(sentence)))
         }
     }
 }

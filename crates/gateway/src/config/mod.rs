@@ -22,30 +22,25 @@ mod tls;
 
 use std::{
     fmt,
-    net::SocketAddr,
+    ops::Deref,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use stayput_config::{
     ConfigValue, Document, ExpandContext, Member, Problem, ReadResult, Servers, ValueError,
     keys as common,
 };
-use stayput_core::Expiry;
 use stayput_stores::Address;
-use stayput_upstream::SealKey;
 
 #[cfg(test)]
 pub(crate) use self::identify::Hints;
-use self::settings::Settings;
 pub(crate) use self::{
     auth::{Auth, JwtRules},
     cluster::{ClusterKey, ClusterSettings},
     identify::{Identify, SessionTools, UnidentifiedPolicy},
-    settings::{Limits, address},
+    settings::{Limits, Settings, address},
     tls::Tls,
 };
-use crate::observe::ObserveRules;
 pub(crate) use stayput_config::{
     ClaimFilter, ConfigError, Environment, Handles, OnLoss, ServerEntry, ToolFilter,
 };
@@ -58,47 +53,23 @@ pub(crate) const SETTINGS: &str = "(settings)";
 
 /// Validated configuration.
 pub(crate) struct Config {
-    /// Address to listen on.
-    pub(crate) listen: SocketAddr,
-    /// Certificate and key, if it listens with TLS.
-    pub(crate) tls: Option<Tls>,
+    pub(crate) settings: Settings,
     /// URL of the session store. It can contain a password.
     pub(crate) store: String,
-    /// Time after which the lease on the store expires without renewal.
-    pub(crate) lease: Duration,
     /// Servers in the order of the file, without disabled ones.
     pub(crate) servers: Vec<ServerEntry>,
-    /// Allowed web origins in addition to those of this machine.
-    pub(crate) allowed_origins: Vec<String>,
-    /// Allowed host names in addition to those of this machine.
-    pub(crate) allowed_hosts: Vec<String>,
-    /// Lifetime of sessions.
-    pub(crate) expiry: Expiry,
-    /// Limits.
-    pub(crate) limits: Limits,
-    /// Session identification.
-    pub(crate) identify: Identify,
-    /// Authentication.
-    pub(crate) auth: Auth,
-    /// Public URL of the gateway.
-    pub(crate) public_url: Option<String>,
-    /// Audit log and spans.
-    pub(crate) observe: ObserveRules,
-    /// Whether the dashboard shows the arguments of calls.
-    pub(crate) show_arguments: bool,
-    /// Keys that protect secrets in the store: the first one seals, all of them open. If there is none, a key is
-    /// generated.
-    pub(crate) seal: Vec<SealKey>,
-    /// Cooperation with other gateways on the same store, if it is configured.
-    pub(crate) cluster: Option<ClusterSettings>,
-    /// Folder of keys and private folders, if it is not derived from the store.
-    pub(crate) data: Option<PathBuf>,
-    /// Folder of private folders, if it is not in the data folder.
-    pub(crate) folders: Option<PathBuf>,
     /// Warnings about ignored parts of the file.
     pub(crate) warnings: Vec<String>,
     /// Servers that are disabled because their entry is invalid, each with its error.
     pub(crate) broken: Vec<(String, ConfigError)>,
+}
+
+impl Deref for Config {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
 }
 
 impl Config {
@@ -175,43 +146,22 @@ impl Config {
     ) -> ReadResult<(Self, Vec<(String, ValueError)>)> {
         let file = root.object()?;
         misplaced::check(&file)?;
-        let (settings, wrong) = match file.read(common::STAYPUT, Settings::read) {
-            Err(wrong) if forgiving && wrong.is_unset() => (Settings::default(), Some(wrong)),
+        let ((settings, store), wrong) = match file.read(common::STAYPUT, Settings::read) {
+            Err(wrong) if forgiving && wrong.is_unset() => (Default::default(), Some(wrong)),
             settings => (settings?.unwrap_or_default(), None),
         };
         let ExpandContext { environment, folder } = root.context;
         let own = || settings::default_store(environment, folder);
-        let store = settings.store.or_else(own).ok_or_else(|| root.error(Problem::Folder))?;
+        let store = store.or_else(own).ok_or_else(|| root.error(Problem::Folder))?;
         let authenticates = !settings.auth.is_none() || wrong.is_some();
         let check = |member: &Member<'_>| {
             reserved_names::check(member)?;
             if authenticates { Ok(()) } else { auth::require_auth_for_visibility(member) }
         };
-        let Servers { entries: found, warnings, mut broken, .. } =
+        let Servers { entries: servers, warnings, mut broken, .. } =
             Servers::read_each(root, &file, check)?;
         broken.extend(wrong.map(|wrong| (SETTINGS.to_owned(), wrong)));
-        let config = Self {
-            listen: settings.listen,
-            tls: settings.tls,
-            store,
-            lease: settings.lease,
-            servers: found,
-            allowed_origins: settings.allowed_origins,
-            allowed_hosts: settings.allowed_hosts,
-            expiry: settings.expiry,
-            limits: settings.limits,
-            identify: settings.identify,
-            auth: settings.auth,
-            public_url: settings.public_url,
-            observe: settings.observe,
-            show_arguments: settings.show_arguments,
-            seal: settings.seal,
-            cluster: settings.cluster,
-            data: settings.data,
-            folders: settings.folders,
-            warnings,
-            broken: Vec::new(),
-        };
+        let config = Self { settings, store, servers, warnings, broken: Vec::new() };
         Ok((config, broken))
     }
 }
@@ -220,24 +170,9 @@ impl Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("listen", &self.listen)
-            .field("tls", &self.tls)
+            .field("settings", &self.settings)
             .field("store", &self.store.parse::<Address>())
-            .field("lease", &self.lease)
             .field("servers", &self.servers)
-            .field("allowed_origins", &self.allowed_origins)
-            .field("allowed_hosts", &self.allowed_hosts)
-            .field("expiry", &self.expiry)
-            .field("limits", &self.limits)
-            .field("identify", &self.identify)
-            .field("auth", &self.auth)
-            .field("public_url", &self.public_url)
-            .field("observe", &self.observe)
-            .field("show_arguments", &self.show_arguments)
-            .field("seal", &self.seal)
-            .field("cluster", &self.cluster)
-            .field("data", &self.data)
-            .field("folders", &self.folders)
             .field("warnings", &self.warnings)
             .field("broken", &self.broken)
             .finish()

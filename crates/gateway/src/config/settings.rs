@@ -96,25 +96,41 @@ impl Default for Limits {
     }
 }
 
-/// Settings as read, with defaults for missing keys.
-pub(super) struct Settings {
-    pub(super) listen: SocketAddr,
-    pub(super) tls: Option<Tls>,
-    pub(super) store: Option<String>,
-    pub(super) lease: Duration,
-    pub(super) allowed_origins: Vec<String>,
-    pub(super) allowed_hosts: Vec<String>,
-    pub(super) expiry: Expiry,
-    pub(super) limits: Limits,
-    pub(super) identify: Identify,
-    pub(super) auth: Auth,
-    pub(super) public_url: Option<String>,
-    pub(super) observe: ObserveRules,
-    pub(super) show_arguments: bool,
-    pub(super) seal: Vec<SealKey>,
-    pub(super) cluster: Option<ClusterSettings>,
-    pub(super) data: Option<PathBuf>,
-    pub(super) folders: Option<PathBuf>,
+/// Settings of the gateway, with defaults for missing keys.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Address to listen on.
+    pub(crate) listen: SocketAddr,
+    /// Certificate and key, if it listens with TLS.
+    pub(crate) tls: Option<Tls>,
+    /// Time after which the lease on the store expires without renewal.
+    pub(crate) lease: Duration,
+    /// Allowed web origins in addition to those of this machine.
+    pub(crate) allowed_origins: Vec<String>,
+    /// Allowed host names in addition to those of this machine.
+    pub(crate) allowed_hosts: Vec<String>,
+    /// Lifetime of sessions.
+    pub(crate) expiry: Expiry,
+    pub(crate) limits: Limits,
+    /// Session identification.
+    pub(crate) identify: Identify,
+    /// Authentication.
+    pub(crate) auth: Auth,
+    /// Public URL of the gateway.
+    pub(crate) public_url: Option<String>,
+    /// Audit log and spans.
+    pub(crate) observe: ObserveRules,
+    /// Whether the dashboard shows the arguments of calls.
+    pub(crate) show_arguments: bool,
+    /// Keys that protect secrets in the store: the first one seals, all of them open. If there is none, a key is
+    /// generated.
+    pub(crate) seal: Vec<SealKey>,
+    /// Cooperation with other gateways on the same store, if it is configured.
+    pub(crate) cluster: Option<ClusterSettings>,
+    /// Folder of keys and private folders, if it is not derived from the store.
+    pub(crate) data: Option<PathBuf>,
+    /// Folder of private folders, if it is not in the data folder.
+    pub(crate) folders: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -122,7 +138,6 @@ impl Default for Settings {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 7337).into(),
             tls: None,
-            store: None,
             lease: Duration::from_secs(15),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
@@ -142,18 +157,18 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(super) fn read(setting: &ConfigValue<'_>) -> ReadResult<Self> {
+    /// Reads the settings, and the URL of the session store if there is one.
+    pub(super) fn read(setting: &ConfigValue<'_>) -> ReadResult<(Self, Option<String>)> {
         let table = setting.object_with_keys(keys::FILE)?;
         let own = Self::default();
         let public_url = table.read("public_url", auth::public_url)?;
         let auth = table.read("auth", |setting| auth::auth(setting, public_url.as_deref()))?;
-        Ok(Self {
+        let settings = Self {
             auth: auth.unwrap_or_default(),
             public_url,
             seal: table.read("seal", seal::seal)?.unwrap_or_default(),
             listen: table.read("listen", listen)?.unwrap_or(own.listen),
             tls: table.read("tls", tls::tls)?,
-            store: table.read("store", store)?,
             lease: table.read("lease", lease)?.unwrap_or(own.lease),
             allowed_origins: texts(&table, "allowed_origins", origin)?,
             allowed_hosts: texts(&table, "allowed_hosts", host)?,
@@ -165,7 +180,8 @@ impl Settings {
             data: table.read("data", folder)?,
             folders: table.read("folders", folder)?,
             show_arguments: table.read("ui", observe::ui)?.unwrap_or_default(),
-        })
+        };
+        Ok((settings, table.read("store", store)?))
     }
 }
 
@@ -195,8 +211,8 @@ fn store(setting: &ConfigValue<'_>) -> ReadResult<String> {
 }
 
 /// Reads the path of a folder. A relative path starts at the folder of the configuration.
-fn folder(spot: &ConfigValue<'_>) -> ReadResult<PathBuf> {
-    spot.context.path(&spot.text()?).map_err(|problem| spot.error(problem))
+fn folder(setting: &ConfigValue<'_>) -> ReadResult<PathBuf> {
+    setting.context.path(&setting.text()?).map_err(|problem| setting.error(problem))
 }
 
 /// Reads the lease. A shorter one could not be renewed in time, and a longer one would lock out others for too long.

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use stayput_core::{ActiveSession, EventIds, Owner, Topic};
+use stayput_sync::Mutex;
 use stayput_wire::sse;
 use tokio::sync::Notify;
 
@@ -126,7 +127,7 @@ impl EventStream {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Appends a message.

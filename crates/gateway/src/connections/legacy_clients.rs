@@ -4,12 +4,13 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use stayput_core::{Handle, HandleHash};
+use stayput_sync::{Mutex, RwLock};
 
 use crate::{
     auth::Principal,
@@ -28,15 +29,15 @@ pub(crate) struct LegacyClients {
 
 impl LegacyClients {
     pub(crate) fn get(&self, hash: &HandleHash) -> Option<Arc<LegacyClient>> {
-        self.all.read().unwrap_or_else(PoisonError::into_inner).get(hash).cloned()
+        self.all.read().get(hash).cloned()
     }
 
     pub(crate) fn insert(&self, hash: HandleHash, caller: Arc<LegacyClient>) {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(hash, caller);
+        self.all.write().insert(hash, caller);
     }
 
     pub(crate) fn remove(&self, hash: &HandleHash) -> Option<Arc<LegacyClient>> {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(hash)
+        self.all.write().remove(hash)
     }
 
     /// Whether a posted message is still being handled.
@@ -47,11 +48,7 @@ impl LegacyClients {
 
 impl fmt::Debug for LegacyClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "LegacyClients({})",
-            self.all.read().unwrap_or_else(PoisonError::into_inner).len()
-        )
+        write!(f, "LegacyClients({})", self.all.read().len())
     }
 }
 

@@ -5,12 +5,13 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     hash::{Hash, Hasher},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::Arc,
 };
 
 use bytes::Bytes;
 use rustc_hash::FxBuildHasher;
 use stayput_core::{HandleHash, Owner, SessionId};
+use stayput_sync::RwLock;
 use tokio::time::Instant;
 
 use crate::{
@@ -54,25 +55,17 @@ impl Eq for ConnectionEntry {}
 impl Connections {
     pub(crate) fn get(&self, hash: &HandleHash) -> Option<ConnectionGuard> {
         let found =
-            self.read().get(hash).map(|ConnectionEntry(known)| ConnectionGuard::new(known))?;
+            self.0.read().get(hash).map(|ConnectionEntry(known)| ConnectionGuard::new(known))?;
         found.note_use();
         Some(found)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashSet<ConnectionEntry, FxBuildHasher>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashSet<ConnectionEntry, FxBuildHasher>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn insert(&self, connection: Arc<Connection>) {
-        self.write().replace(ConnectionEntry(connection));
+        self.0.write().replace(ConnectionEntry(connection));
     }
 
     pub(crate) fn restore(&self, connection: Arc<Connection>) -> ConnectionGuard {
-        let mut all = self.write();
+        let mut all = self.0.write();
         // Two requests may restore the connection at the same time; both use the first one.
         let first = all
             .get(connection.name_hash())
@@ -88,7 +81,7 @@ impl Connections {
 
     /// Returns the connections whose use the store should record now.
     pub(crate) fn due(&self, now: Instant) -> Vec<HandleHash> {
-        let all = self.read();
+        let all = self.0.read();
         all.iter()
             .filter(|ConnectionEntry(it)| it.is_due(now))
             .map(|ConnectionEntry(it)| *it.name_hash())
@@ -97,7 +90,7 @@ impl Connections {
 
     /// Marks the use of these connections as recorded in the store.
     pub(crate) fn mark_recorded(&self, names: &[HandleHash], now: Instant) {
-        let all = self.read();
+        let all = self.0.read();
         names
             .iter()
             .filter_map(|name| all.get(name))
@@ -107,7 +100,7 @@ impl Connections {
     /// Replaces the connection with this name, and closes the previous one.
     pub(crate) fn replace(&self, connection: Arc<Connection>) -> ConnectionGuard {
         let (guard, before) = {
-            let mut all = self.write();
+            let mut all = self.0.write();
             (ConnectionGuard::new(&connection), all.replace(ConnectionEntry(connection)))
         };
         if let Some(ConnectionEntry(before)) = before {
@@ -119,11 +112,11 @@ impl Connections {
 
     /// Whether a connection with this name is in memory.
     pub(crate) fn has(&self, hash: &HandleHash) -> bool {
-        self.read().contains(hash)
+        self.0.read().contains(hash)
     }
 
     pub(crate) fn remove(&self, hash: &HandleHash) {
-        let gone = self.write().take(hash);
+        let gone = self.0.write().take(hash);
         drop(gone);
     }
 
@@ -135,7 +128,7 @@ impl Connections {
 
     /// Returns the connections that use a session, by default or by name, at most `limit`.
     pub(crate) fn of_session(&self, session: SessionId, limit: usize) -> Vec<Arc<Connection>> {
-        let all = self.read();
+        let all = self.0.read();
         let uses = |it: &&ConnectionEntry| it.0.sessions().contains(&session);
         all.iter().filter(uses).take(limit).map(|ConnectionEntry(it)| it.clone()).collect()
     }
@@ -149,7 +142,7 @@ impl Connections {
 
     /// Returns the server of a session, if a connection to it is in memory.
     pub(crate) fn server_of(&self, session: SessionId) -> Option<Arc<str>> {
-        let all = self.read();
+        let all = self.0.read();
         let found = all.iter().find(|ConnectionEntry(it)| it.session == session);
         found.map(|ConnectionEntry(it)| it.target.label().into())
     }
@@ -179,7 +172,7 @@ impl Connections {
 
     /// Removes connections and closes them.
     fn remove_where(&self, mut which: impl FnMut(&Arc<Connection>) -> bool) {
-        let gone: Vec<_> = self.write().extract_if(|ConnectionEntry(it)| which(it)).collect();
+        let gone: Vec<_> = self.0.write().extract_if(|ConnectionEntry(it)| which(it)).collect();
         for ConnectionEntry(connection) in gone {
             connection.close();
         }
@@ -193,7 +186,7 @@ impl Connections {
         which: impl Fn(&Owner, &Claims) -> bool,
     ) {
         let streams: Vec<_> = {
-            let all = self.read();
+            let all = self.0.read();
             let own = all.iter().filter(|ConnectionEntry(it)| it.target == *target);
             own.filter_map(|ConnectionEntry(it)| it.listen_stream_of(&which)).collect()
         };
@@ -215,7 +208,7 @@ impl Connections {
 
     /// Returns all connections in memory.
     pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
-        self.read().iter().map(|ConnectionEntry(it)| it.clone()).collect()
+        self.0.read().iter().map(|ConnectionEntry(it)| it.clone()).collect()
     }
 
     /// Whether a call of any connection is in flight.
@@ -241,7 +234,7 @@ impl Connections {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.read().len()
+        self.0.read().len()
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use stayput_core::Owner;
+use stayput_sync::Mutex;
 
 use crate::connections::event_stream::EventStream;
 
@@ -24,46 +25,42 @@ const ALL: usize = 64 << 20;
 pub(crate) struct ConnectionStreams(Mutex<Vec<Arc<EventStream>>>);
 
 impl ConnectionStreams {
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<EventStream>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.0.lock().is_empty()
     }
 
     /// Keeps a stream for a resume.
     pub(crate) fn keep(&self, stream: &Arc<EventStream>) {
-        let mut streams = self.lock();
+        let mut streams = self.0.lock();
         streams.push(stream.clone());
         tidy(&mut streams);
     }
 
     /// Drops the oldest ended streams if there are too many. Called after a stream ended.
     pub(crate) fn tidy(&self) {
-        tidy(&mut self.lock());
+        tidy(&mut self.0.lock());
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<EventStream>> {
-        let streams = self.lock();
+        let streams = self.0.lock();
         let found = streams.iter().find(|stream| stream.number() == Some(number));
         found.filter(|stream| !stream.is_cleared()).cloned()
     }
 
     /// Returns the streams whose last message no reader has taken, the oldest first.
     pub(crate) fn unread(&self) -> Vec<Arc<EventStream>> {
-        self.lock().iter().filter(|stream| stream.is_unread()).cloned().collect()
+        self.0.lock().iter().filter(|stream| stream.is_unread()).cloned().collect()
     }
 
     /// Whether a call writes to one of the streams. `listen_stream` belongs to no call.
     pub(crate) fn has_call(&self, listen_stream: Option<&Arc<EventStream>>) -> bool {
         let is_other =
             |it: &&Arc<EventStream>| listen_stream.is_none_or(|own| !Arc::ptr_eq(own, it));
-        self.lock().iter().filter(is_other).any(|stream| !stream.has_ended())
+        self.0.lock().iter().filter(is_other).any(|stream| !stream.has_ended())
     }
 
     pub(crate) fn close(&self) {
-        let all = std::mem::take(&mut *self.lock());
+        let all = std::mem::take(&mut *self.0.lock());
         for stream in all {
             stream.end();
         }
@@ -112,7 +109,7 @@ impl StreamCache {
     }
 
     fn put_within(&self, stream: &Arc<EventStream>, limit: usize) {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.0.lock();
         let bytes = stream.bytes();
         let owner = stream.owner().cloned();
         cache.streams.push_back(Cached { stream: Arc::downgrade(stream), owner, bytes });
@@ -159,7 +156,7 @@ impl CachedStream {
 
 impl fmt::Debug for StreamCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.0.lock();
         write!(f, "StreamCache({} streams, {} bytes)", cache.streams.len(), cache.bytes)
     }
 }
@@ -247,6 +244,6 @@ mod tests {
             cache.put_within(&ended(number, 10), 50);
         }
         assert!(!first.is_cleared());
-        assert!(cache.0.lock().unwrap().streams.len() < 10);
+        assert!(cache.0.lock().streams.len() < 10);
     }
 }

@@ -2,10 +2,20 @@
 
 use std::sync::Arc;
 
-use stayput_core::{OpenOptions, Record, Session, SessionOpenError};
+use http::HeaderMap;
+use stayput_core::{Handle, OpenOptions, Record, Session, SessionOpenError};
 
-use super::{FoundSession, RequestContext, cookie, open, refusal::Refusal};
+use super::{FoundSession, RequestContext, cookie, header_names, open, refusal::Refusal};
 use crate::{connections::connection::Connection, reply::SessionName, state::AppState};
+
+/// Returns the secret name of the request's connection: `Mcp-Session-Id`, or else the cookie. `None` if the value is not
+/// a valid name.
+pub(crate) fn read_connection_name(app: &AppState, headers: &HeaderMap) -> Option<Handle> {
+    let by_header =
+        headers.get(&header_names::MCP_SESSION_ID).map(|id| id.to_str().unwrap_or_default());
+    let by_cookie = || cookie::read(headers).filter(|_| cookie::is_on(app));
+    by_header.or_else(by_cookie)?.parse().ok()
+}
 
 /// Returns the default session of the connection for a request that names none, if this name source is enabled.
 pub(super) async fn session(
@@ -20,7 +30,7 @@ pub(super) async fn session(
         };
     };
     // A shared server is the same in every session, so any session will do.
-    if !name_sources.connection && Box::pin(app.keeps(context)).await {
+    if !name_sources.connection && Box::pin(app.keeps_state(context)).await {
         return Ok(None);
     }
     if let Some(session) = connection.reenter_default_session(&app.sessions) {

@@ -100,7 +100,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Kind of client that sent the request.
-    pub(crate) fn front(&self) -> ConnectionKind {
+    pub(crate) fn connection_kind(&self) -> ConnectionKind {
         match self.connection {
             None => ConnectionKind::Modern,
             Some(connection) if connection.stdio => ConnectionKind::Stdio,
@@ -121,11 +121,6 @@ impl<'a> RequestContext<'a> {
     /// Name of the target in the log.
     pub(crate) fn label(&self) -> &str {
         self.server.map_or(Target::All.label(), Server::name)
-    }
-
-    /// Protocol era of the client.
-    pub(crate) fn era(&self) -> Era {
-        self.era
     }
 
     /// Returns the tool filter of the server, if it hides any tool.

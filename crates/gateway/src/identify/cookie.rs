@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Response, header};
 use stayput_core::{EndReason, Handle, OpenOptions, OpenedSession, Session, SessionOpenError};
 use stayput_identify::Cookie;
 pub(crate) use stayput_identify::read_cookie as read;
 
-use super::{FoundSession, RequestContext, refusal::Refusal};
+use super::{FoundSession, RequestContext, read_connection_name, refusal::Refusal};
 use crate::state::AppState;
 
 /// Whether cookies are enabled.
@@ -47,17 +47,12 @@ pub(super) async fn session(
     found.map(FoundSession::from_existing).map_err(failed)
 }
 
-/// Value of `Set-Cookie` for a client that has no connection, if cookies are enabled. It names the session of this
-/// call, or deletes a cookie that is not valid.
+/// Returns the value of `Set-Cookie` that names the session of a call, for a client that has no connection.
 pub(crate) async fn set_cookie(
     app: &AppState,
     headers: &HeaderMap,
-    session: Option<&Session>,
+    session: &Session,
 ) -> Option<HeaderValue> {
-    if !is_on(app) {
-        return None;
-    }
-    let Some(session) = session else { return line(app, None) };
     let known = read(headers).and_then(|said| said.parse::<Handle>().ok());
     let known = match known {
         Some(handle) => {
@@ -70,6 +65,17 @@ pub(crate) async fn set_cookie(
         // Set again, so that the cookie lives as long as its session.
         Some(handle) => line(app, Some(&handle)),
         None => line(app, Some(&app.sessions.issue_handle(session).await.ok()?)),
+    }
+}
+
+/// Sets the cookie that names the connection of a request again, if cookies are enabled, so that it lives as long as the
+/// connection (R046).
+pub(crate) fn renew_cookie<B>(app: &AppState, headers: &HeaderMap, response: &mut Response<B>) {
+    if is_on(app)
+        && let Some(name) = read_connection_name(app, headers)
+        && let Some(line) = line(app, Some(&name))
+    {
+        response.headers_mut().insert(header::SET_COOKIE, line);
     }
 }
 

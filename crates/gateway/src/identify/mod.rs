@@ -5,7 +5,6 @@
 //! one class are an error.
 
 mod connection;
-mod connection_name;
 mod context;
 pub(crate) mod cookie;
 mod ephemeral;
@@ -26,9 +25,9 @@ pub(crate) use stayput_identify::{RequestEdit, add_handle};
 use stayput_upstream::Server;
 
 pub(crate) use self::{
-    connection::{refusal_if_home_is_elsewhere, set_default_session},
-    connection_name::{read_connection_name, renew_cookie},
+    connection::{read_connection_name, refusal_if_home_is_elsewhere, set_default_session},
     context::RequestContext,
+    cookie::renew_cookie,
     open::open_by_key,
     refusal::Refusal,
 };
@@ -114,7 +113,7 @@ pub(crate) async fn identify_session(context: &RequestContext<'_>) -> SessionCho
         })
     };
     done.await.unwrap_or_else(|refusal| {
-        SessionChoice::Answer(refusal.answer(context.request_ref(), context.era()))
+        SessionChoice::Answer(refusal.answer(context.request_ref(), context.era))
     })
 }
 
@@ -124,7 +123,7 @@ pub(crate) async fn session_for_initialize(
 ) -> Result<Option<FoundSession>, Refusal> {
     let app = context.app;
     let names = explicit::read(app, context, &meta_members(app, context), false).await?.names;
-    if names.first().is_none() || !app.keeps(context).await {
+    if names.first().is_none() || !app.keeps_state(context).await {
         return Ok(None);
     }
     explicit::check_agreement(app, context, &names).await?;
@@ -197,7 +196,7 @@ pub(crate) async fn named_session(
     };
     let unnamed = |edit| Ok(NamedSession { found: None, edit, name_source: None });
     let Some(name) = name else { return unnamed(edit) };
-    if context.connection.is_some() && !own && !kept && !keeps(app, context).await {
+    if context.connection.is_some() && !own && !kept && !keeps_state(app, context).await {
         // A shared link is the same in every session.
         return unnamed(edit);
     }
@@ -216,9 +215,9 @@ fn meta_members<'a>(app: &AppState, context: &RequestContext<'a>) -> MetaMembers
 }
 
 /// Whether the target of a request keeps state per session.
-async fn keeps(app: &Arc<AppState>, context: &RequestContext<'_>) -> bool {
-    match app.keeps_as_known(context) {
+async fn keeps_state(app: &Arc<AppState>, context: &RequestContext<'_>) -> bool {
+    match app.keeps_state_if_known(context) {
         Some(keeps) => keeps,
-        None => Box::pin(app.keeps(context)).await,
+        None => Box::pin(app.keeps_state(context)).await,
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn apply(
     };
     done.unwrap_or_else(|error| {
         let refusal = Refusal::for_open_error(&error, "Try again later.");
-        SessionChoice::Answer(refusal.answer(context.request_ref(), context.era()))
+        SessionChoice::Answer(refusal.answer(context.request_ref(), context.era))
     })
 }
 
@@ -77,7 +77,7 @@ fn program_hint(app: &AppState, context: &RequestContext<'_>) -> String {
     if name_sources.path {
         ways.extend(url(app, context).map(|url| format!("use the URL {url}/~NAME")));
     }
-    if name_sources.header && context.front() != ConnectionKind::Stdio {
+    if name_sources.header && context.connection_kind() != ConnectionKind::Stdio {
         ways.push("send the header `Stayput-Session: key:NAME`".to_owned());
     }
     match ways.is_empty() {
@@ -106,7 +106,7 @@ fn url(app: &AppState, context: &RequestContext<'_>) -> Option<String> {
 }
 
 fn offer_result(context: &RequestContext<'_>, sentence: &str, handle: &Handle) -> String {
-    let (kind, text) = (reply::kind_of_result(context.era()), json::quote(sentence));
+    let (kind, text) = (reply::kind_of_result(context.era), json::quote(sentence));
     let (key, handle) = (json::quote(meta::SESSION), json::quote(handle.expose()));
     let result = format!(
         r#"{{{kind}"content":[{{"type":"text","text":{text}}}],"isError":true,"_meta":{{{key}:{handle}}}}}"#
@@ -155,5 +155,5 @@ async fn refuse(app: &Arc<AppState>, context: &RequestContext<'_>) -> ReplyText 
         open::recovery_hint(app, context).await,
         program_hint(app, context)
     ));
-    refusal.answer(context.request_ref(), context.era())
+    refusal.answer(context.request_ref(), context.era)
 }

@@ -16,20 +16,20 @@ impl AppState {
     /// Whether a session argument in a call counts as a name, provided that the target keeps state. It does also where
     /// the URL names the session and the tools do not show the argument: a conflict with the URL is an error.
     pub(crate) fn reads_argument(&self, context: &RequestContext<'_>) -> bool {
-        let front = context.front();
-        self.any(context, |server| self.identify.takes_argument(server, front, false))
+        let kind = context.connection_kind();
+        self.any(context, |server| self.identify.takes_argument(server, kind, false))
     }
 
     /// Whether tools of the request's target take a handle from this client, provided that the target keeps state.
     pub(crate) fn takes_argument(&self, context: &RequestContext<'_>) -> bool {
-        let (front, in_url) = (context.front(), context.path_key.is_some());
-        self.any(context, |server| self.identify.takes_argument(server, front, in_url))
+        let (kind, in_url) = (context.connection_kind(), context.path_key.is_some());
+        self.any(context, |server| self.identify.takes_argument(server, kind, in_url))
     }
 
     /// Whether session tools are shown with the tools of the request's target, provided that the target keeps state.
     pub(crate) fn shows_tools(&self, context: &RequestContext<'_>) -> bool {
-        let (front, in_url) = (context.front(), context.path_key.is_some());
-        self.any(context, |server| self.identify.shows_tools(server, front, in_url))
+        let (kind, in_url) = (context.connection_kind(), context.path_key.is_some());
+        self.any(context, |server| self.identify.shows_tools(server, kind, in_url))
     }
 
     /// Returns the place where this client puts a handle.
@@ -42,7 +42,7 @@ impl AppState {
             let argument = tool_view.map_or(ArgumentName::Plain, |view| view.argument.name());
             return HandlePlace::Argument(argument);
         }
-        match context.front() {
+        match context.connection_kind() {
             ConnectionKind::Modern => HandlePlace::Meta,
             ConnectionKind::Legacy | ConnectionKind::Stdio => {
                 let prefixed = tool_view.is_some_and(|view| view.prefixed);
@@ -107,15 +107,15 @@ impl AppState {
     }
 
     /// Whether the request's target keeps state per session.
-    pub(crate) async fn keeps(self: &Arc<Self>, context: &RequestContext<'_>) -> bool {
-        match self.keeps_as_known(context) {
+    pub(crate) async fn keeps_state(self: &Arc<Self>, context: &RequestContext<'_>) -> bool {
+        match self.keeps_state_if_known(context) {
             Some(keeps) => keeps,
             None => self.tool_view(context).await.is_none_or(|tool_view| tool_view.kept),
         }
     }
 
     /// Returns the same from cached profiles, without asking a server; `None` if they do not suffice.
-    pub(crate) fn keeps_as_known(&self, context: &RequestContext<'_>) -> Option<bool> {
+    pub(crate) fn keeps_state_if_known(&self, context: &RequestContext<'_>) -> Option<bool> {
         if context.claim.is_some() {
             return Some(false);
         }

@@ -16,7 +16,6 @@ use tokio::time::Sleep;
 
 use crate::{
     auth::Principal,
-    cluster,
     reply::{Access, GuardedStream, Reply},
     state::{AppState, snapshot::CurrentSnapshot},
 };
@@ -71,11 +70,8 @@ fn guard_stream(
         Reply::Call(call) => call.server(),
         Reply::Whole(..) | Reply::GuardedStream(_) => return response,
     };
-    if principal.is_local() {
+    if principal.is_local() || principal.is_forwarded() {
         return response;
-    }
-    if principal.is_forwarded() {
-        return cluster::name_server(response, server.as_deref());
     }
     let access = StreamAccess {
         principal: principal.clone(),

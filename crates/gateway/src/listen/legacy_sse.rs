@@ -3,13 +3,14 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, MutexGuard, atomic::Ordering},
     task::Poll,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
 use stayput_core::{Handle, Holder, Owner};
+use stayput_sync::Mutex;
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, header as mcp};
 
 use crate::{
@@ -17,21 +18,20 @@ use crate::{
     call::CallOutcome,
     config::target::Target,
     connections::{
-        connection::{Connection, ConnectionGuard},
+        connection::ConnectionGuard,
         event_stream::EventStream,
         legacy_clients::{LegacyClient, Progress},
     },
     identify::RequestContext,
     listen::{
         batch,
-        message_forward::{self, Outcome, Sender},
         refusal::{method_not_allowed, path_not_found},
         router::{BodyKind, Step, server},
     },
     messages::notifications::handle_message,
     observe::session_stats::ConnectedSession,
-    reply::{self, HeldBy, Reply, accept::accepts},
-    route::admission::admit,
+    reply::{self, HeldBy, Reply, accepts},
+    route::{self, admission::admit, initialize},
     state::AppState,
 };
 
@@ -231,7 +231,7 @@ impl LegacyClient {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// Returns the connection, once `initialize` has made one.
@@ -271,27 +271,15 @@ impl LegacyClient {
             return;
         };
         if !is_request {
-            if let Some(concerned) = handle_message(app, &connection, &message) {
-                message_forward::pass_on(&context, self.sender(&connection), concerned);
-            }
+            handle_message(app, &connection, &message);
             return;
         }
         // A streamed answer is already written to the client's stream.
         let context = RequestContext { connection: Some(&connection), ..context };
-        match message_forward::answer(&context, self.sender(&connection)).await {
-            Outcome::Here(CallOutcome::Done(done)) => {
-                self.line.room().await;
-                self.line.push_then(done.text, done.then);
-            }
-            Outcome::Here(_) => {}
-            Outcome::Elsewhere(response) => {
-                message_forward::write_answer(&context, response, &self.line).await;
-            }
+        if let CallOutcome::Done(done) = route::answer(&context).await {
+            self.line.room().await;
+            self.line.push_then(done.text, done.then);
         }
-    }
-
-    fn sender<'a>(&'a self, connection: &'a Connection) -> Sender<'a> {
-        Sender { principal: &self.principal, connection: Some(connection.name()), streams: true }
     }
 
     async fn say(&self, text: impl Into<Bytes>) {
@@ -305,8 +293,7 @@ impl LegacyClient {
             let sentence = "`initialize` was sent before; open a new stream to begin anew";
             return self.say(context.error(Code::INVALID_REQUEST, sentence).text).await;
         }
-        let app = context.app;
-        let initialized = message_forward::initialize(context, &self.principal).await;
+        let (app, initialized) = (context.app, initialize::initialize(context).await);
         let made = match initialized.name {
             Some(name) => match app.connection(&self.principal.owner, &name).await {
                 Ok(Some(connection)) => Some((name, connection)),

@@ -13,11 +13,10 @@ use crate::{
     identify::{RequestContext, cookie, header_names, renew_cookie},
     listen::{
         batch, forward,
-        message_forward::{self, Outcome, Sender},
         router::{RequestTarget, find_connection},
     },
     messages::notifications::handle_message,
-    reply::{self, Reply, ReplyText, SocketTimer, accept::accepts},
+    reply::{self, Reply, ReplyText, SocketTimer, accepts},
     route::{
         self,
         admission::admit,
@@ -172,8 +171,6 @@ async fn answer_batch(
         Ok(batch) => batch,
         Err(answer) => return bad(answer),
     };
-    let (principal, name) = (&at.principal, connection.name());
-    let sender = Sender { principal, connection: Some(name), streams: false };
     let mut answers: Vec<ReplyText> = Vec::new();
     for text in batch.messages() {
         let message = match Message::parse(text.as_bytes()) {
@@ -192,21 +189,13 @@ async fn answer_batch(
         if let Err(refusal) = admit(&context) {
             answers.push(ReplyText::new(refusal.text));
         } else if !matches!(message.kind(), MessageKind::Request { .. }) {
-            if let Some(concerned) = handle_message(app, &connection, &message) {
-                message_forward::pass_on(&context, sender, concerned);
-            }
+            handle_message(app, &connection, &message);
         } else if let Err(RateLimited(wait)) =
             app.rate_limiter.admit(&connection.owner, Instant::now())
         {
             answers.push(too_fast(&context, wait));
-        } else {
-            match message_forward::answer(&context, sender).await {
-                Outcome::Here(CallOutcome::Done(done)) => answers.push(done),
-                Outcome::Here(_) => {}
-                Outcome::Elsewhere(response) => {
-                    answers.push(message_forward::whole_answer(&context, response).await);
-                }
-            }
+        } else if let CallOutcome::Done(done) = route::answer(&context).await {
+            answers.push(done);
         }
     }
     batch::join(answers)

@@ -30,7 +30,7 @@ pub(super) fn refuse(app: &AppState, status: StatusCode, sentence: &str) -> Resp
 
 /// Refuses a request whose body could not be read.
 pub(super) fn body_refusal(app: &AppState, why: &BodyError) -> Response<Reply> {
-    let limits = &app.rules.body;
+    let limits = &app.rules.limits.body;
     let (status, sentence) = match why {
         BodyError::TooLarge => {
             let limit = limits.each;
@@ -41,7 +41,7 @@ pub(super) fn body_refusal(app: &AppState, why: &BodyError) -> Response<Reply> {
             let sentence = format!(
                 "nothing more of the body came for {} s, or it came slower than {} KiB/s; send the whole request at \
                  once",
-                reply::whole_seconds(app.rules.stall),
+                reply::whole_seconds(app.rules.limits.stall),
                 SLOWEST >> 10,
             );
             (StatusCode::REQUEST_TIMEOUT, sentence)
@@ -64,7 +64,7 @@ pub(super) fn body_refusal(app: &AppState, why: &BodyError) -> Response<Reply> {
 
 /// Refuses a body for which there is no memory now.
 fn over_budget(app: &AppState, over: OverBudget) -> Response<Reply> {
-    let limits = &app.rules.body;
+    let limits = &app.rules.limits.body;
     let (status, sentence) = match over {
         OverBudget::Owner => {
             let sentence = format!(

@@ -22,7 +22,7 @@ use crate::{
     identify::{cookie, header_names, read_connection_name, renew_cookie},
     listen::{access, forward, home_page, legacy_sse, page_login, replica_requests, well_known},
     messages::listen_stream,
-    reply::{self, Reply, SocketTimer, accept::accepts},
+    reply::{self, Reply, SocketTimer, accepts},
     state::AppState,
 };
 
@@ -50,20 +50,6 @@ pub(super) enum Step {
     Answer(Box<Response<Reply>>),
     /// The body has to be read before the request can be answered.
     Body(BodyHandler),
-}
-
-/// Mark of a response to a request that a replica has signed.
-#[derive(Clone)]
-struct Signed;
-
-impl Step {
-    /// Whether the request had a valid signature of a replica.
-    pub(super) fn is_signed(&self) -> bool {
-        match self {
-            Self::Answer(response) => response.extensions().get::<Signed>().is_some(),
-            Self::Body(handler) => handler.signed.is_some(),
-        }
-    }
 }
 
 impl From<Response<Reply>> for Step {
@@ -211,10 +197,7 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
     }
     match route_seen(app, &principal, head).await {
         Step::Body(handler) => Step::Body(BodyHandler { signed, ..handler }),
-        Step::Answer(mut answer) => {
-            signed.map(|_| answer.extensions_mut().insert(Signed));
-            Step::Answer(answer)
-        }
+        answer => answer,
     }
 }
 

@@ -4,7 +4,7 @@
 //! has a key.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,6 +14,7 @@ use http::HeaderMap;
 use stayput_core::{
     ActiveSession, Agent, Handle, Key, OpenOptions, OpenedSession, Origin, SessionOpenError,
 };
+use stayput_sync::Mutex;
 use stayput_upstream::{ClientInfo, LinkOwner};
 use stayput_wire::{Batch, Code, Era, Message, MessageKind, Version};
 use tokio::{
@@ -26,7 +27,6 @@ use super::{
     batch,
     child_stderr::{self, StderrPieces},
     lines::Lines,
-    message_forward::{self, Outcome, Sender},
 };
 use crate::{
     auth::Principal,
@@ -41,6 +41,7 @@ use crate::{
     observe::session_stats::ConnectedSession,
     reply::{self, MessageBody as _},
     route::{
+        self,
         admission::admit,
         initialize::{self, UnclaimedSession},
     },
@@ -99,7 +100,7 @@ impl StdioConversation {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Application state at the time the client connected. Use [`StdioConversation::present`] for what a reload can
@@ -277,10 +278,8 @@ impl StdioConversation {
         let concerns = context.era == Era::Legacy
             || context.message.method() == Some("notifications/cancelled");
         let connection = self.state().connection.clone();
-        if let Some(connection) = connection.filter(|_| concerns)
-            && let Some(concerned) = handle_message(context.app, &connection, context.message)
-        {
-            message_forward::pass_on(context, self.sender(), concerned);
+        if let Some(connection) = connection.filter(|_| concerns) {
+            handle_message(context.app, &connection, context.message);
         }
     }
 
@@ -290,31 +289,21 @@ impl StdioConversation {
         let (app, headers) = (self.present(), HeaderMap::new());
         let context = self.context(&app, &headers, &message);
         let context = RequestContext { connection: Some(&connection), ..context };
-        match message_forward::answer(&context, self.sender()).await {
-            Outcome::Here(CallOutcome::Done(done)) => {
+        match route::answer(&context).await {
+            CallOutcome::Done(done) => {
                 self.line.room().await;
                 self.line.push_then(done.text, done.then);
             }
-            Outcome::Elsewhere(response) => {
-                message_forward::write_answer(&context, response, &self.line).await;
-            }
-            Outcome::Here(CallOutcome::Call(mut call)) => {
+            CallOutcome::Call(mut call) => {
                 while let Some(text) = std::future::poll_fn(|cx| call.poll_message(cx)).await {
                     self.line.room().await;
                     self.line.push(text);
                 }
             }
             // The stream of the call is the line.
-            Outcome::Here(
-                CallOutcome::Stream(_) | CallOutcome::Cancelled | CallOutcome::WithCookie(_),
-            ) => {}
+            CallOutcome::Stream(_) | CallOutcome::Cancelled | CallOutcome::WithCookie(_) => {}
         }
         self.hold(&connection).await;
-    }
-
-    fn sender(&self) -> Sender<'_> {
-        let (principal, connection) = (&self.principal, Some(&self.guest.name));
-        Sender { principal, connection, streams: true }
     }
 
     /// Keeps the current session of the connection from going idle.

@@ -242,7 +242,8 @@ async fn enter(
         true => {
             let config =
                 hello.definition.config_with(Some(stderr)).map_err(|error| error.to_string())?;
-            let server_set = ServerSet::new(config.servers, config.identify, config.expiry);
+            let server_set =
+                ServerSet::new(config.servers, config.settings.identify, config.settings.expiry);
             Arc::new(app.with_servers(server_set))
         }
     };

@@ -50,10 +50,10 @@ pub(crate) struct Audit {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// All dropped lines.
+    /// Number of lines that were dropped since the start.
     dropped: AtomicU64,
     /// Dropped lines that the audit log does not mention yet.
-    untold: AtomicU64,
+    unmentioned: AtomicU64,
     /// Bytes in the queue.
     waiting: AtomicUsize,
 }
@@ -61,7 +61,7 @@ struct Counts {
 impl Counts {
     fn lose(&self, lines: u64) {
         self.dropped.fetch_add(lines, Ordering::Relaxed);
-        self.untold.fetch_add(lines, Ordering::Relaxed);
+        self.unmentioned.fetch_add(lines, Ordering::Relaxed);
     }
 }
 
@@ -176,13 +176,13 @@ impl Writer {
 
     /// Writes the lines of a batch. Lines that cannot be written are counted, and the failure is logged once.
     fn write(&mut self, text: &mut String, lines: &mut u64) {
-        let untold = self.counts.untold.swap(0, Ordering::Relaxed);
-        if untold > 0 {
+        let unmentioned = self.counts.unmentioned.swap(0, Ordering::Relaxed);
+        if unmentioned > 0 {
             let at = SystemClock.now().to_rfc3339_millis();
-            text.push_str(&format!(r#"{{"at":"{at}","event":"dropped","lines":{untold}}}"#));
+            text.push_str(&format!(r#"{{"at":"{at}","event":"dropped","lines":{unmentioned}}}"#));
             text.push('\n');
             tracing::warn!(
-                "{untold} lines of the audit were dropped: it is not written fast enough"
+                "{unmentioned} lines of the audit were dropped: it is not written fast enough"
             );
         }
         if text.is_empty() {
@@ -199,7 +199,7 @@ impl Writer {
             }
             Ok(()) => {}
             Err(error) => {
-                self.counts.lose(*lines + untold);
+                self.counts.lose(*lines + unmentioned);
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!("the audit cannot be written: {error}");
                 }

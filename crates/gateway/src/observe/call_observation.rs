@@ -117,7 +117,7 @@ impl CallObservation {
     }
 
     /// Sets the outcome. Only the first one counts.
-    pub(crate) fn came_to(&self, outcome: CallEnd) {
+    pub(crate) fn end_with(&self, outcome: CallEnd) {
         let _ = self.outcome.set(outcome);
     }
 

@@ -107,7 +107,7 @@ impl CallRecord {
     /// Records a call that the configuration does not allow.
     pub(crate) fn denied(observers: Option<&Arc<Observers>>, begun: CallStart<'_>) {
         let noted = begun.start_observation(observers);
-        Self { noted, ..Self::default() }.came_to(CallEnd::Denied);
+        Self { noted, ..Self::default() }.end_with(CallEnd::Denied);
     }
 
     /// Sets the session of the call, if it is known only now.
@@ -128,12 +128,12 @@ impl CallRecord {
     }
 
     /// Sets the outcome.
-    pub(crate) fn came_to(&self, outcome: CallEnd) {
+    pub(crate) fn end_with(&self, outcome: CallEnd) {
         if let Some(past) = &self.past {
             past.end(outcome, 0);
         }
         if let Some(noted) = &self.noted {
-            noted.came_to(outcome);
+            noted.end_with(outcome);
         }
     }
 
@@ -149,7 +149,7 @@ impl CallRecord {
             if let Some(past) = &self.past {
                 past.end(outcome, end.as_ref().map_or(0, |answer| answer.as_bytes().len()));
             }
-            self.came_to(outcome);
+            self.end_with(outcome);
         }
         let failure = match end {
             Ok(answer) if answer.error().is_none() => return,

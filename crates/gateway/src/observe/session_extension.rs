@@ -1,8 +1,7 @@
 //! Data of a session in memory: the link that it used last, and its statistics.
 
-use std::sync::{Mutex, PoisonError};
-
 use stayput_core::Session;
+use stayput_sync::Mutex;
 use stayput_upstream::{LinkHint, PooledLink, Server};
 
 use crate::observe::session_stats::SessionStats;
@@ -23,12 +22,12 @@ impl SessionExtension {
 
     /// Returns the link to a server, if it is the one that was used last and is still alive.
     pub(crate) fn link(&self, server: &Server) -> Option<PooledLink> {
-        let hint = self.link.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hint = self.link.lock().clone();
         hint.find(server)
     }
 
     /// Stores the link that was used last.
     pub(crate) fn set_link(&self, link: &PooledLink) {
-        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link.hint();
+        *self.link.lock() = link.hint();
     }
 }

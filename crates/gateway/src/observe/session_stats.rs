@@ -3,13 +3,14 @@
 use std::{
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use smallvec::SmallVec;
 use stayput_core::{ActiveSession, Clock as _, Session, SystemClock, Timestamp};
+use stayput_sync::Mutex;
 
 use crate::observe::session_extension::SessionExtension;
 
@@ -95,7 +96,7 @@ impl SessionStats {
         tool: Option<&str>,
     ) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if let Ok(mut last) = self.last.try_lock() {
+        if let Some(mut last) = self.last.try_lock() {
             // Nearly always it is the same server: then the reference count that all sessions share is not touched.
             if last.server.as_deref() != Some(server) {
                 last.server = Some(shared());
@@ -114,7 +115,7 @@ impl SessionStats {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let stderr = tail(stderr).to_owned();
         let failure = Failure { at: SystemClock.now(), server, message, stderr };
-        *lock(&self.failure) = Some(Box::new(failure));
+        *self.failure.lock() = Some(Box::new(failure));
     }
 
     /// Whether a call uses the session. Connected clients do not count.
@@ -134,23 +135,19 @@ impl SessionStats {
 
     /// Returns the server of the last call.
     pub(crate) fn last_server(&self) -> Option<Arc<str>> {
-        lock(&self.last).server.clone()
+        self.last.lock().server.clone()
     }
 
     /// Returns the tool of the last call.
     pub(crate) fn last_tool(&self) -> Option<String> {
-        let last = lock(&self.last);
+        let last = self.last.lock();
         (!last.tool.is_empty()).then(|| String::from_utf8_lossy(&last.tool).into_owned())
     }
 
     /// Returns the last failure.
     pub(crate) fn last_failure(&self) -> Option<Failure> {
-        lock(&self.failure).as_deref().cloned()
+        self.failure.lock().as_deref().cloned()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the last lines of a text, at most `MAX_STDERR_BYTES` bytes.

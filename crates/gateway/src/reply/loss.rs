@@ -1,12 +1,10 @@
 //! Reports of lost state to clients.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use stayput_core::{Generation, SessionId};
+use stayput_sync::Mutex;
 use stayput_upstream::{Delivery, InitializeResult, LossReason};
 use stayput_wire::{Code, Era, json, meta};
 
@@ -18,13 +16,9 @@ use crate::reply::{self, RequestRef};
 pub(crate) struct LossAcknowledgements(Mutex<HashMap<(SessionId, String), Generation>>);
 
 impl LossAcknowledgements {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(SessionId, String), Generation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a loss whose report is being written. Returns whether it is the first report.
     pub(crate) fn begin(&self, session: SessionId, server: &str, generation: Generation) -> bool {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let latest = all.entry((session, server.to_owned())).or_default();
         let first = *latest < generation;
         *latest = generation.max(*latest);
@@ -33,7 +27,7 @@ impl LossAcknowledgements {
 
     /// Removes a loss when its acknowledgement is stored, or has failed.
     pub(crate) fn end(&self, session: SessionId, server: &str, generation: Generation) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let key = (session, server.to_owned());
         if all.get(&key).is_some_and(|latest| *latest <= generation) {
             all.remove(&key);
@@ -42,12 +36,12 @@ impl LossAcknowledgements {
 
     /// Whether no acknowledgement is being stored.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.0.lock().is_empty()
     }
 
     /// Returns whether this loss has just been reported.
     pub(crate) fn has(&self, session: SessionId, server: &str, generation: Generation) -> bool {
-        let latest = self.lock().get(&(session, server.to_owned())).copied();
+        let latest = self.0.lock().get(&(session, server.to_owned())).copied();
         latest.is_some_and(|latest| latest >= generation)
     }
 }
@@ -179,7 +173,6 @@ pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
         Some(LossReason::Evicted) => "it was idle and made room for others",
         Some(LossReason::Restarted) => "it was restarted",
         Some(LossReason::Reconfigured) => "its configuration changed",
-        Some(LossReason::Stopped) => "the gateway that held it was stopped",
         Some(_) => "the gateway was restarted",
         None => "it expired or was ended, or the gateway was restarted",
     }

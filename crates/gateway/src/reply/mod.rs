@@ -1,6 +1,5 @@
 //! Responses to clients.
 
-pub(crate) mod accept;
 mod held_by;
 pub(crate) mod loss;
 
@@ -14,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
 use stayput_core::SessionId;
 use stayput_wire::{Code, Era, Message, Raw, header as mcp, json};
@@ -155,6 +154,12 @@ impl ReplyText {
         held_elsewhere(&mut response, self.held_by);
         response
     }
+}
+
+/// Returns whether a client accepts this media type. Parameters and weights are ignored.
+pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|it| it.to_str().ok());
+    accepted.any(|it| it.contains(kind) || it.contains("*/*"))
 }
 
 /// Returns the code of a JSON-RPC error.

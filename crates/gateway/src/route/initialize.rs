@@ -156,9 +156,9 @@ async fn open(
     let identity = (owner.clone(), mcp_session_id.clone());
     let connection =
         Connection::new(identity, session.id(), target.clone(), (version, client_info));
-    let place = LinkOwner::new(owner.clone(), session.id());
+    let link_owner = LinkOwner::new(owner.clone(), session.id());
     let client = (&connection.version, &connection.client_info);
-    let initialize_result = initialize_result(app, target, &place, client).await?;
+    let initialize_result = initialize_result(app, target, &link_owner, client).await?;
     if !is_new {
         app.sessions.put_connection(&session, &mcp_session_id, &connection.to_bytes()).await?;
     }
@@ -175,15 +175,15 @@ async fn open(
 pub(crate) async fn initialize_result(
     app: &Arc<AppState>,
     target: &Target,
-    place: &LinkOwner,
+    link_owner: &LinkOwner,
     (version, client_info): (&Version, &ClientInfo),
 ) -> Result<String, String> {
     let Target::Server(name) = target else {
-        return Ok(aggregate::merged_initialize_result(app, place, version).await);
+        return Ok(aggregate::merged_initialize_result(app, link_owner, version).await);
     };
     let server = app.servers.get(&**name).ok_or_else(|| snapshot::gone(name))?;
-    app.adopt_profile(server, &place.owner).await;
-    let profile = app.links.profile_for_opener(server, place, client_info).await;
+    app.adopt_profile(server, &link_owner.owner).await;
+    let profile = app.links.profile_for_opener(server, link_owner, client_info).await;
     let profile = profile.map_err(|error| app.describe_open_error(&error))?;
     Ok(lists::initialize_result(&profile, version))
 }

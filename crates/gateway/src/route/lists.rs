@@ -149,8 +149,8 @@ fn cached_page(
 ) -> Bytes {
     let Some(text) = text(page) else { return page.clone() };
     let edits = edits.map(ToolEdits::key).unwrap_or_default();
-    let (method, front) = (context.request_ref().method, context.front());
-    let view = format!("{} {method} {:?} {front:?} {edits}", context.label(), context.era);
+    let (method, kind) = (context.request_ref().method, context.connection_kind());
+    let view = format!("{} {method} {:?} {kind:?} {edits}", context.label(), context.era);
     context.app.lists.pages.get(std::slice::from_ref(page), view, || {
         let presented = Bytes::from(present(text));
         let size = presented.len();

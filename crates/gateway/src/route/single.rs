@@ -57,7 +57,8 @@ pub(super) async fn pass(context: &RequestContext<'_>, server: &Server) -> CallO
         },
     };
     let method = context.request_ref().method;
-    let lacks = |profile: &Profile| bridge::lacks(profile.initialize_result(), method);
+    let lacks =
+        |profile: &Profile| bridge::missing_method_error(profile.initialize_result(), method);
     if let Some(sentence) = profile.as_deref().and_then(lacks) {
         return context.error(Code::METHOD_NOT_FOUND, &sentence).into();
     }

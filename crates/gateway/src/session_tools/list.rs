@@ -33,7 +33,7 @@ async fn issue(
     context: &RequestContext<'_>,
     id: SessionId,
 ) -> Result<Answer, Refusal> {
-    if context.owner.issuer().is_none() && context.front() != ConnectionKind::Stdio {
+    if context.owner.issuer().is_none() && context.connection_kind() != ConnectionKind::Stdio {
         return Err(ToolError::UncertainOwner.into());
     }
     let failed = |error| Refusal::for_open_error(&error, "The list has those that there are.");

@@ -28,11 +28,11 @@ use crate::{
 };
 
 /// Returns whether this client has a tool.
-fn is_for(tool: SessionTool, chosen: SessionTools, front: ConnectionKind) -> bool {
+fn is_for(tool: SessionTool, chosen: SessionTools, kind: ConnectionKind) -> bool {
     match chosen {
         SessionTools::Off => false,
         SessionTools::Basic => SessionTool::BASIC.contains(&tool),
-        SessionTools::All => !tool.needs_connection() || front != ConnectionKind::Modern,
+        SessionTools::All => !tool.needs_connection() || kind != ConnectionKind::Modern,
     }
 }
 
@@ -42,8 +42,8 @@ pub(crate) fn listed(
     context: &RequestContext<'_>,
     prefixed: bool,
 ) -> String {
-    let (chosen, front) = (rules.configured.session_tools, context.front());
-    let own = SessionTool::ALL.into_iter().filter(|tool| is_for(*tool, chosen, front));
+    let (chosen, kind) = (rules.configured.session_tools, context.connection_kind());
+    let own = SessionTool::ALL.into_iter().filter(|tool| is_for(*tool, chosen, kind));
     let own = own.map(|tool| tool.definition(&tool.name(prefixed), rules.expiry).to_string());
     own.collect::<Vec<String>>().join(",")
 }
@@ -74,12 +74,12 @@ pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
     Some(match done {
         Ok(reply) => {
             reply.session().into_iter().for_each(|id| record.was_of(id));
-            record.came_to(CallEnd::Ok);
+            record.end_with(CallEnd::Ok);
             reply.done(context)
         }
         Err(refusal) => {
-            record.came_to(CallEnd::ToolError);
-            let answer = refusal.answer(context.request_ref(), context.era());
+            record.end_with(CallEnd::ToolError);
+            let answer = refusal.answer(context.request_ref(), context.era);
             ReplyText { status: StatusCode::OK, ..answer }
         }
     })
@@ -94,7 +94,7 @@ async fn called_tool(app: &Arc<AppState>, context: &RequestContext<'_>) -> Optio
     // If parsers can read the name differently, the server has to refuse it.
     context.message.params()?.find_unique(&["name"]).ok()?;
     let chosen = app.identify.configured.session_tools;
-    if !app.shows_tools(context) || !is_for(tool, chosen, context.front()) {
+    if !app.shows_tools(context) || !is_for(tool, chosen, context.connection_kind()) {
         return None;
     }
     let view = app.tool_view(context).await?;

@@ -33,7 +33,7 @@ impl Answer {
     /// Builds the answer to a call.
     pub(super) fn done(self, context: &RequestContext<'_>) -> ReplyText {
         let (kind, ToolReply { text, structure, .. }) =
-            (reply::kind_of_result(context.era()), self.reply);
+            (reply::kind_of_result(context.era), self.reply);
         let content = json!([{ "type": "text", "text": text }]);
         let result = format!(r#"{{{kind}"content":{content},"structuredContent":{structure}}}"#);
         context.result(&result).then(self.then)

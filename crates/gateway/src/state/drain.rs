@@ -69,7 +69,7 @@ pub(crate) struct NoSuccessor;
 impl AppState {
     /// Returns how long calls in flight and processes go on after the gateway was told to stop.
     pub(crate) fn drain_time(&self) -> Duration {
-        self.rules.drain.unwrap_or(DEFAULT_DRAIN)
+        self.rules.limits.drain.unwrap_or(DEFAULT_DRAIN)
     }
 
     /// Returns the progress of the drain.
@@ -133,12 +133,6 @@ impl AppState {
         self.connections.stop_listening_where(|_| true);
         let left = self.sessions.held_sessions();
         let giving_up = left.iter().map(|session| async {
-            if let Err(error) = self.engine.note_stop(session).await {
-                tracing::debug!(
-                    "session {} reports another reason of its loss: {error}",
-                    session.id()
-                );
-            }
             let released = self.sessions.release_used(session, self.close(session)).await;
             if let Err(error) = &released {
                 tracing::warn!("session {} could not be released: {error}", session.id());

@@ -4,12 +4,13 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use stayput_core::{Clock as _, Outage, SystemClock, Timestamp};
+use stayput_sync::Mutex;
 
 /// State behind `/readyz` and `/admin/status`.
 #[derive(Debug)]
@@ -58,18 +59,18 @@ impl Health {
 
     /// Records that a server could not be started or reached when the gateway started.
     pub(crate) fn server_fails(&self, name: &str, reason: String) {
-        let mut failed = self.failed_servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed_servers.lock();
         failed.insert(name.to_owned(), reason);
     }
 
     /// Records that a server works.
     pub(crate) fn server_works(&self, name: &str) {
-        self.failed_servers.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.failed_servers.lock().remove(name);
     }
 
     /// Returns the reason why a server could not be started or reached when the gateway started.
     pub(crate) fn server_failure(&self, name: &str) -> Option<String> {
-        self.failed_servers.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.failed_servers.lock().get(name).cloned()
     }
 
     /// Marks the gateway as draining: its sessions move to other gateways, and requests are served.
@@ -97,7 +98,7 @@ impl Health {
 
     /// Records the known reason why the store cannot be used, or that there is none. Returns whether that has changed.
     pub(crate) fn store_fails(&self, outage: Option<Outage>) -> bool {
-        let mut known = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.outage.lock();
         std::mem::replace(&mut *known, outage) != outage
     }
 
@@ -109,7 +110,7 @@ impl Health {
         if self.is_draining() {
             return Some("the gateway is draining: its sessions move to others");
         }
-        if let Some(outage) = *self.outage.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(outage) = *self.outage.lock() {
             return Some(sentence(outage));
         }
         let without = self.without_store.load(Ordering::Relaxed);

@@ -34,7 +34,7 @@ pub(crate) struct IdentifyRules {
 impl IdentifyRules {
     /// Whether the tools of a server take a handle argument from this client, if the server is stateful. `Auto` adds
     /// none where the URL names the session: its client has chosen already.
-    pub(crate) fn takes_argument(&self, server: &str, front: ConnectionKind, in_url: bool) -> bool {
+    pub(crate) fn takes_argument(&self, server: &str, kind: ConnectionKind, in_url: bool) -> bool {
         let name_sources = &self.configured.name_sources;
         let handles = self.handles.get(server).copied().unwrap_or_default();
         name_sources.argument
@@ -42,17 +42,17 @@ impl IdentifyRules {
                 Handles::Never => false,
                 Handles::Always => true,
                 Handles::Auto => {
-                    !in_url && (front != ConnectionKind::Legacy || !name_sources.connection)
+                    !in_url && (kind != ConnectionKind::Legacy || !name_sources.connection)
                 }
             }
     }
 
     /// Whether the gateway's own session tools are listed with those of a server, if the server is stateful.
-    pub(crate) fn shows_tools(&self, server: &str, front: ConnectionKind, in_url: bool) -> bool {
+    pub(crate) fn shows_tools(&self, server: &str, kind: ConnectionKind, in_url: bool) -> bool {
         match self.configured.session_tools {
             SessionTools::Off => false,
             SessionTools::All => true,
-            SessionTools::Basic => self.takes_argument(server, front, in_url),
+            SessionTools::Basic => self.takes_argument(server, kind, in_url),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Application state: shared services and the current configuration.
 
-pub(crate) mod aggregate;
 mod connections;
 pub(crate) mod drain;
 pub(crate) mod health;
@@ -33,16 +32,15 @@ use tokio::sync::watch;
 
 use crate::{
     auth::{
-        Authenticator, Principal,
-        body_budget::{BodyBudget, BodyLimits},
-        call_limit::CallLimiter,
-        login::Logins,
+        Authenticator, Principal, body_budget::BodyBudget, call_limit::CallLimiter, login::Logins,
         rate_limit::RateLimiter,
     },
-    catalog::tool_view::ToolViews,
     catalog::{
+        index::Indexes,
         list::{MergedPage, PageFacts},
         list_cache::ListCache,
+        names::Names,
+        tool_view::ToolViews,
     },
     cluster::Cluster,
     config::{Identify, Limits, OnLoss, ServerEntry, Tls, ToolFilter},
@@ -53,7 +51,7 @@ use crate::{
     observe::{Observers, metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
     state::{
-        aggregate::Aggregate, drain::Drain, health::Health, session_index::SessionIndex,
+        drain::Drain, health::Health, roster::ServerOutages, session_index::SessionIndex,
         shared_generations::SharedGenerations, shared_servers::ServerClaims,
         snapshot::CurrentSnapshot, visibility::Visibility,
     },
@@ -146,6 +144,20 @@ impl Deref for AppState {
     }
 }
 
+/// State of `/mcp`, where all servers are behind one path.
+#[derive(Debug, Default)]
+pub(crate) struct Aggregate {
+    pub(crate) names: Names,
+    pub(crate) indexes: Indexes,
+    pub(crate) absences: ServerOutages,
+}
+
+impl Aggregate {
+    pub(crate) fn new<'a>(servers: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { names: Names::new(servers), ..Self::default() }
+    }
+}
+
 /// Parts of a snapshot that follow from the configuration besides its servers.
 pub(crate) struct ConfiguredRules {
     pub(crate) rules: RequestRules,
@@ -159,20 +171,7 @@ pub(crate) struct ConfiguredRules {
 pub(crate) struct RequestRules {
     /// Certificate and key of the HTTP listener, if it uses TLS.
     pub(crate) tls: Option<Tls>,
-    /// Limits of request bodies.
-    pub(crate) body: BodyLimits,
-    /// Maximum size of the request headers.
-    pub(crate) header_limit: usize,
-    /// Maximum time without progress while a request is received.
-    pub(crate) stall: Duration,
-    /// Drain time of calls, if configured.
-    pub(crate) drain: Option<Duration>,
-    /// Maximum number of calls in flight per session.
-    pub(crate) calls: u64,
-    /// Maximum number of open sockets.
-    pub(crate) sockets: usize,
-    /// Maximum number of open sockets from one address, if configured.
-    pub(crate) sockets_per_address: Option<usize>,
+    pub(crate) limits: Limits,
     /// Public URL of the gateway.
     pub(crate) public_url: Option<String>,
     /// Allowed hosts and origins in addition to those of this machine.
@@ -186,16 +185,9 @@ pub(crate) struct RequestRules {
 
 impl Default for RequestRules {
     fn default() -> Self {
-        let limits = Limits::default();
         Self {
             tls: None,
-            body: limits.body,
-            header_limit: limits.headers,
-            stall: limits.stall,
-            drain: limits.drain,
-            calls: limits.calls,
-            sockets: limits.sockets,
-            sockets_per_address: limits.sockets_per_address,
+            limits: Limits::default(),
             public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),

@@ -1,10 +1,6 @@
 //! Roster of the servers: available or not.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use stayput_core::Owner;
 use stayput_upstream::{LinkOpenError, LinkOwner, Profile, Server};
@@ -13,6 +9,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::{auth::Claims, config::target::Target, reply::loss::LISTS_CHANGED, state::AppState};
 use futures_util::future::join_all;
+use stayput_sync::Mutex;
 
 /// Time to wait for a server that was never reached. Later requests go on without it, and listening clients are
 /// notified when it becomes available.
@@ -165,13 +162,9 @@ struct ServerOutage {
 }
 
 impl ServerOutages {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, ServerOutage>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the time left to wait for a server. All callers wait for the same attempt.
     fn time_left(&self, server: &str, now: Instant) -> Duration {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let asked = all.entry(server.to_owned()).or_default().asked.get_or_insert(now);
         PROFILE_TIMEOUT
             .saturating_sub(now.saturating_duration_since(*asked))
@@ -180,19 +173,19 @@ impl ServerOutages {
 
     /// Marks a server as watched. Returns whether the caller has to wait for it in the background.
     fn watch(&self, server: &str) -> bool {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         !std::mem::replace(&mut all.entry(server.to_owned()).or_default().watched, true)
     }
 
     /// Removes a server that is available again. Returns whether it was missed.
     fn over(&self, server: &str) -> bool {
-        let absence = self.lock().remove(server);
+        let absence = self.0.lock().remove(server);
         absence.is_some_and(|absence| absence.watched || absence.reason.is_some())
     }
 
     /// Records a failure, with its reason if the server caused it. Returns whether the reason is new.
     fn failed(&self, server: &str, reason: Option<&str>) -> bool {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let absence = all.entry(server.to_owned()).or_default();
         (absence.asked, absence.watched) = (None, false);
         let news = reason.is_some_and(|reason| absence.reason.as_deref() != Some(reason));

@@ -1,11 +1,9 @@
 //! Index of all live sessions, as the dashboard sorts and filters them.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use stayput_core::Record;
+use stayput_sync::Mutex;
 use tokio::time::Instant;
 
 /// Shortest time for which an index is fresh.
@@ -72,7 +70,7 @@ pub(crate) enum IndexState {
 impl SessionIndex {
     /// Returns the last index. With `measured`, only one with measurements counts.
     pub(crate) fn get(&self, measured: bool) -> IndexState {
-        let mut built = self.lock();
+        let mut built = self.0.lock();
         let Some(built) = built.as_mut().filter(|it| it.measured || !measured) else {
             return IndexState::Missing;
         };
@@ -96,7 +94,7 @@ impl SessionIndex {
         let (rows, at, took) = (Arc::new(rows), Instant::now(), begun.elapsed());
         let built =
             CachedIndex { rows: rows.clone(), measured, at, took, renewing: false, found: None };
-        *self.lock() = Some(built);
+        *self.0.lock() = Some(built);
         rows
     }
 
@@ -109,13 +107,13 @@ impl SessionIndex {
     ) -> Matches {
         let current = |built: &&mut CachedIndex| Arc::ptr_eq(&built.rows, rows);
         if let Some((known, found)) =
-            self.lock().as_mut().filter(current).and_then(|it| it.found.as_ref())
+            self.0.lock().as_mut().filter(current).and_then(|it| it.found.as_ref())
             && *known == parameters
         {
             return found.clone();
         }
         let found = Arc::new(search());
-        if let Some(built) = self.lock().as_mut().filter(current) {
+        if let Some(built) = self.0.lock().as_mut().filter(current) {
             built.found = Some((parameters, found.clone()));
         }
         found
@@ -123,18 +121,14 @@ impl SessionIndex {
 
     /// Drops the index, because sessions have changed.
     pub(crate) fn clear(&self) {
-        self.lock().take();
+        self.0.lock().take();
     }
 
     /// Drops an index that was built long ago.
     pub(crate) fn drop_old(&self) {
-        let mut built = self.lock();
+        let mut built = self.0.lock();
         if built.as_ref().is_some_and(|it| it.at.elapsed() >= DROP_AFTER) {
             *built = None;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<CachedIndex>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

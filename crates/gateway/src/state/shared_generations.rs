@@ -1,11 +1,9 @@
 //! Generations of shared links that users without a session have seen.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use stayput_core::{Generation, HandleHash, Owner};
+use stayput_sync::Mutex;
 
 /// Pool entry and generation of a link. State never carries over to a later entry, whatever its generation.
 pub(crate) type EntryGeneration = (u64, Generation);
@@ -28,10 +26,6 @@ type Generations = HashMap<String, HashMap<SharedUser, EntryGeneration>>;
 pub(crate) struct SharedGenerations(Mutex<Generations>);
 
 impl SharedGenerations {
-    fn lock(&self) -> MutexGuard<'_, Generations> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether this user has seen an earlier generation, and so has lost state. A user without an entry has lost
     /// nothing: it is recorded with this generation.
     pub(crate) fn lost(
@@ -40,7 +34,7 @@ impl SharedGenerations {
         server: &str,
         generation: EntryGeneration,
     ) -> bool {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         match all.get_mut(server) {
             Some(users) => match users.get(user) {
                 Some(seen) => *seen < generation,
@@ -58,12 +52,12 @@ impl SharedGenerations {
 
     /// Whether a generation is recorded for this user.
     pub(crate) fn has(&self, user: &SharedUser, server: &str) -> bool {
-        self.lock().get(server).is_some_and(|users| users.contains_key(user))
+        self.0.lock().get(server).is_some_and(|users| users.contains_key(user))
     }
 
     /// Records that this user knows of the loss up to this generation.
     pub(crate) fn acknowledge(&self, user: &SharedUser, server: &str, generation: EntryGeneration) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let seen = all.entry(server.to_owned()).or_default().entry(user.clone()).or_default();
         *seen = generation.max(*seen);
     }

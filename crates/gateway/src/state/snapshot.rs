@@ -3,11 +3,12 @@
 use std::{
     fmt,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use stayput_sync::RwLock;
 use stayput_upstream::Server;
 use tokio::sync::watch;
 
@@ -27,7 +28,7 @@ impl CurrentSnapshot {
     /// Swaps in a reloaded state: later requests use it.
     pub(crate) fn set(&self, app: Arc<AppState>) {
         let number = app.number;
-        *self.app.write().unwrap_or_else(PoisonError::into_inner) = Some(app);
+        *self.app.write() = Some(app);
         self.number.store(number, Ordering::Release);
         self.changes.send_replace(number);
     }
@@ -50,12 +51,12 @@ impl CurrentSnapshot {
 
     /// Returns the current state, or `None` if the configuration was never reloaded.
     pub(crate) fn get(&self) -> Option<Arc<AppState>> {
-        self.app.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.app.read().clone()
     }
 
     /// Drops the state: it and this struct hold references to each other.
     pub(crate) fn clear(&self) {
-        *self.app.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.app.write() = None;
     }
 }
 

@@ -6,15 +6,16 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use stayput_core::Owner;
+use stayput_sync::RwLock;
 
 use crate::{
     auth::{Claims, Principal},
     config::ClaimFilter,
-    state::{AppState, aggregate::Aggregate},
+    state::{Aggregate, AppState},
 };
 
 /// Number of filtered states that are cached before all of them are dropped.
@@ -70,10 +71,10 @@ impl AppState {
         let claims = &principal.claims;
         let admits = |whom: &ClaimFilter| whom.allows(|name, value| claims.has(name, value));
         let seen: Box<[bool]> = rules.values().map(admits).collect();
-        if let Some(known) = known.read().unwrap_or_else(PoisonError::into_inner).get(&seen) {
+        if let Some(known) = known.read().get(&seen) {
             return Some(known.clone());
         }
-        let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = known.write();
         if known.len() >= MAX_CACHED_VIEWS {
             known.clear();
         }

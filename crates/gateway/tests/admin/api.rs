@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
 
 use crate::{
-    kit::{ask, get, sessions, until},
+    kit::{ask, get, sessions, until_some},
     support::{Gateway, gone, mark, stdio},
 };
 
@@ -19,7 +19,7 @@ async fn session_is_shown_with_its_servers_and_process() {
     let client = gateway.client("test").await;
     let pid = client.text(&gateway, "pid").await;
     client.text(&gateway, "count").await;
-    let seen = until("idle session", async || {
+    let seen = until_some("idle session", async || {
         let found = sessions(&gateway, "state=idle").await;
         found.into_iter().next()
     })
@@ -52,7 +52,7 @@ async fn crash_is_shown_with_the_end_of_stderr() {
     client.call(&gateway, "stderr", json!({ "text": "the disk is full" })).await;
     let id = sessions(&gateway, "").await[0]["id"].as_str().unwrap().to_owned();
     let path = format!("/admin/sessions/{id}");
-    until("stderr of the live process", async || {
+    until_some("stderr of the live process", async || {
         let seen = get(&gateway, &path).await;
         seen["links"][0]["stderr"].as_str().unwrap().contains("disk").then_some(())
     })
@@ -87,8 +87,10 @@ async fn ended_session_loses_its_processes_and_fails_its_calls() {
     let hour = json!({ "ms": 3_600_000 });
     let slow = client.call(&gateway, "slow", hour);
     let ending = async {
-        until("call", async || (!sessions(&gateway, "state=busy").await.is_empty()).then_some(()))
-            .await;
+        until_some("call", async || {
+            (!sessions(&gateway, "state=busy").await.is_empty()).then_some(())
+        })
+        .await;
         ask(&gateway, Method::DELETE, &path).await
     };
     let (failed, ended) = futures_util::future::join(slow, ending).await;

@@ -10,13 +10,13 @@ use tokio::{
 };
 
 use crate::{
-    kit::{sessions, until},
+    kit::{sessions, until_some},
     support::{Gateway, gone, mark, stdio},
 };
 
 /// Waits until the audit file has `count` lines, and returns them.
 async fn lines(path: &Path, count: usize) -> Vec<Value> {
-    until("audit", async || {
+    until_some("audit", async || {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let whole = text.lines().filter_map(|line| serde_json::from_str(line).ok());
         let all: Vec<Value> = whole.collect();
@@ -83,7 +83,7 @@ async fn audit_is_rotated_and_flushed_at_stop() {
     std::fs::rename(&path, path.with_extension("1")).unwrap();
     let pid = gateway.pid().to_string();
     assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
-    until("new file", async || path.exists().then_some(())).await;
+    until_some("new file", async || path.exists().then_some(())).await;
     client.text(&gateway, "count").await;
     assert!(gateway.stop().success());
     assert_eq!(lines(&path, 1).await[0]["tool"], "count");
@@ -160,7 +160,7 @@ async fn call_is_a_span_of_its_trace() {
     gateway.post("test", &headers, &call("pid", unsampled)).await.message().await;
     let fresh = [("mcp-session-id", &*client.id)];
     gateway.post("test", &fresh, &call("fail", json!({}))).await.message().await;
-    let spans = until("spans", async || {
+    let spans = until_some("spans", async || {
         let all = taken.lock().await;
         let each =
             all.iter().flat_map(|it| it["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array());
@@ -204,7 +204,8 @@ async fn unreachable_collector_does_not_block_calls() {
     for number in 1..=3 {
         assert_eq!(client.text(&gateway, "count").await, number.to_string());
     }
-    until("sentence", async || gateway.log().contains("spans cannot be sent").then_some(())).await;
+    until_some("sentence", async || gateway.log().contains("spans cannot be sent").then_some(()))
+        .await;
     let data = gateway.folder.path().join("store.db.d");
     let page = crate::kit::over_socket(&data, http::Method::GET, "/metrics").await;
     let page = String::from_utf8(page.body.to_vec()).unwrap();

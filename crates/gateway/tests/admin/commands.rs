@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    kit::{sessions, until},
+    kit::{sessions, until_some},
     roles::token,
     support::{Gateway, gone, mark, stdio},
 };
@@ -140,7 +140,7 @@ async fn call_command_calls_a_tool() {
     // Without a key each call has its own session, which ends with it.
     assert_eq!(call(&["count"]).good(), "1");
     assert_eq!(call(&["count"]).good(), "1");
-    until("end", async || sessions(&gateway, "").await.is_empty().then_some(())).await;
+    until_some("end", async || sessions(&gateway, "").await.is_empty().then_some(())).await;
     assert_eq!(call(&["--session", "mine", "count"]).good(), "1");
     assert_eq!(call(&["count", "--session", "mine"]).good(), "2");
     let kept = sessions(&gateway, "").await;

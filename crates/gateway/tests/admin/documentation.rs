@@ -7,7 +7,7 @@ use stayput_testkit::program;
 
 use crate::{
     commands::stayput,
-    kit::{sessions, until},
+    kit::{sessions, until_some},
     support::{Gateway, gone, mark},
 };
 
@@ -83,7 +83,7 @@ async fn documented_commands_print_the_documented_output() {
             (&"kill", arguments) => {
                 assert!(Command::new("kill").args(arguments).status().unwrap().success());
                 let pid: u64 = arguments.last().unwrap().parse().unwrap();
-                until("loss", async || {
+                until_some("loss", async || {
                     let all = sessions(&gateway, "memory=false").await;
                     let live = all.iter().any(|it| it["links"][0]["pid"] == pid);
                     (!live).then_some(())

@@ -1,7 +1,7 @@
 //! Operator of a gateway: requests to its admin API.
 #![allow(dead_code, reason = "what one file does not need another one does")]
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use stayput_testkit::mcp::send;
+pub(crate) use stayput_testkit::until_some;
 use tokio::net::UnixStream;
 
 use crate::{
@@ -87,15 +88,4 @@ pub(crate) async fn get(gateway: &Gateway, path: &str) -> Value {
 pub(crate) async fn sessions(gateway: &Gateway, query: &str) -> Vec<Value> {
     let page = get(gateway, &format!("/admin/sessions?{query}")).await;
     page["sessions"].as_array().unwrap().clone()
-}
-
-/// Waits until `look` returns a value.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..1_500 {
-        if let Some(seen) = look().await {
-            return seen;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("there is still no {what}");
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     commands::{Spoken, stayput},
-    kit::{sessions, until},
+    kit::{sessions, until_some},
     support::{Gateway, gone, mark, stdio},
 };
 
@@ -55,7 +55,7 @@ async fn listening_client_is_connected_and_not_busy() {
     stream.next().await.unwrap();
     let in_state = async |state: &str| {
         let query = format!("state={state}");
-        until(state, async || sessions(&gateway, &query).await.into_iter().next()).await
+        until_some(state, async || sessions(&gateway, &query).await.into_iter().next()).await
     };
     let seen = in_state("connected").await;
     assert_eq!(seen["state"], "connected", "{seen}");
@@ -133,7 +133,7 @@ async fn status_shows_the_process_and_its_servers() {
     let nothing = run(&gateway, &["status"]).good();
     assert!(nothing.contains("sessions    0\n") && !nothing.contains('\u{1b}'), "{nothing}");
     gateway.client("test").await.text(&gateway, "count").await;
-    until("idle session", async || sessions(&gateway, "state=idle").await.pop()).await;
+    until_some("idle session", async || sessions(&gateway, "state=idle").await.pop()).await;
     let said = run(&gateway, &["status"]).good();
     let process = format!("`stayput serve`, process {}, up ", gateway.pid());
     for part in [&*process, ": ready\n", &*gateway.url, "sessions    1: 1 idle\n", "\nSERVER "] {

@@ -77,11 +77,6 @@ fn free_port() -> u16 {
 }
 
 async fn until_it_listens(address: &str) {
-    for _ in 0..1_500 {
-        if tokio::net::TcpStream::connect(address).await.is_ok() {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    panic!("nobody listens on {address}");
+    let connect = async || tokio::net::TcpStream::connect(address).await.ok();
+    stayput_testkit::until_some(&format!("{address} accepts connections"), connect).await;
 }

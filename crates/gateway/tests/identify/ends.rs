@@ -7,7 +7,7 @@ use stayput_testkit::processes;
 
 use crate::{
     call, count, count_after_a_loss,
-    support::{Client, Gateway, LONG, gone, mark, stdio},
+    support::{Client, Gateway, gone, mark, stdio},
     text, with,
 };
 
@@ -17,15 +17,11 @@ async fn until_it_runs(gateway: &Gateway, client: &Client) {
         "argument": { "name": "name", "value": "x" } });
     let meta = json!({ "dev.stayput/session": "key:task" });
     let ask = json!({ "ref": ask["ref"], "argument": ask["argument"], "_meta": meta });
-    let end = tokio::time::Instant::now() + LONG;
-    loop {
+    let completed = async || {
         let completed = client.request(gateway, "completion/complete", ask.clone()).await;
-        if completed["result"].is_object() {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < end, "{completed}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        completed["result"].is_object().then_some(())
+    };
+    stayput_testkit::until_some("the completion has a result", completed).await;
 }
 
 /// Invariant 3: `session_start` reports the loss of its own server once, and no loss of another.
@@ -58,13 +54,8 @@ async fn session_start_reports_the_loss_of_its_own_server() {
     assert_eq!(start(&clients[0]).await, "lost");
     let next = call(&gateway, &clients[0], &[], ("count", json!({}), key)).await;
     assert_eq!(text(&next), "1", "it was told once: {next}");
-    for _ in 0..1_500 {
-        if start(&clients[0]).await == "kept" {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the loss is told without end");
+    let kept = async || (start(&clients[0]).await == "kept").then_some(());
+    stayput_testkit::until_some("the loss is reported no more", kept).await;
 }
 
 /// R153: a connection continues after its session was ended, even if the limit allows only one session.

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::Answer;
+use stayput_testkit::until_some;
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -53,16 +54,11 @@ fn slow(client: &Modern) -> JoinHandle<Answer> {
 
 /// Repeats a call until one is refused because of the limit, or until none is.
 async fn until_busy(client: &Modern, busy: bool) -> Value {
-    let asking = async {
-        loop {
-            let result = client.call("count", json!({})).await;
-            if (result["isError"] == true) == busy {
-                return result;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let answer = async || {
+        let result = client.call("count", json!({})).await;
+        ((result["isError"] == true) == busy).then_some(result)
     };
-    tokio::time::timeout(LONG, asking).await.unwrap()
+    until_some(&format!("busy is {busy}"), answer).await
 }
 
 /// R170: calls without a session have a limit per owner and server. Listeners are counted separately.

@@ -1,9 +1,8 @@
 //! Client of the modern era.
 
-use std::time::Duration;
-
 use http::Method;
 use serde_json::{Value, json};
+use stayput_testkit::until_some;
 use stayput_testkit::{
     mcp::{Answer, send},
     program,
@@ -134,14 +133,12 @@ impl Modern {
 
     /// Waits until a counter of the server is at least this high.
     pub(crate) async fn until(&self, counter: &str, least: u64) {
-        for _ in 0..1_500 {
+        let reached = async || {
             let stats: Value = serde_json::from_str(&self.text("stats").await).unwrap();
-            if stats.pointer(counter).and_then(Value::as_u64).unwrap_or(0) >= least {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("{counter} never came to {least}");
+            let count = stats.pointer(counter).and_then(Value::as_u64).unwrap_or(0);
+            (count >= least).then_some(())
+        };
+        until_some(&format!("{counter} is at least {least}"), reached).await;
     }
 }
 

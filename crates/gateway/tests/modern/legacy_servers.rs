@@ -156,14 +156,11 @@ async fn loss_is_reported_to_a_modern_client() {
 /// Returns the first count after a loss. The loss is acknowledged after the answer is sent, so it may be reported once
 /// more.
 async fn after_the_loss(client: &Modern) -> Value {
-    for _ in 0..500 {
+    let next = async || {
         let answer = client.call("count", json!({})).await;
-        if answer["isError"] != true {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the loss is told without end");
+        (answer["isError"] != true).then_some(answer)
+    };
+    stayput_testkit::until_some("the loss is reported no more", next).await
 }
 
 /// A server request during a call is refused, and the server ends the call as it likes.
@@ -294,14 +291,8 @@ async fn folder_of_a_probe_is_removed() {
     client.result("tools/list", json!({})).await;
     client.result("tools/list", json!({})).await;
     let folders = gateway.folder.path().join("store.db.d/folders/sessions");
-    for _ in 0..1_500 {
-        let left = std::fs::read_dir(&folders).map_or(0, Iterator::count);
-        if left == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(std::fs::read_dir(&folders).map_or(0, Iterator::count), 0);
+    let empty = || std::fs::read_dir(&folders).map_or(0, Iterator::count) == 0;
+    stayput_testkit::until("the folders are removed", empty).await;
     let result = client.named("a").call("env", json!({ "name": "PRIVATE" })).await;
     let own = result["content"][0]["text"].as_str().unwrap();
     assert!(own.starts_with(folders.to_str().unwrap()), "{own}");

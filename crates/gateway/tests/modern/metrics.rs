@@ -1,10 +1,9 @@
 //! Metrics of clients without a connection.
 
-use std::time::Duration;
-
 use http::Method;
 use serde_json::json;
 use stayput_testkit::mcp::send;
+use stayput_testkit::until_some;
 
 use super::{
     kit::Modern,
@@ -14,16 +13,12 @@ use super::{
 /// Waits until the metrics page has each of these lines.
 async fn until(gateway: &Gateway, lines: &[&str]) {
     let url = format!("{}/metrics", gateway.url);
-    let mut page = String::new();
-    for _ in 0..1_500 {
+    let counted = async || {
         let answer = send(Method::GET, &url, &[], "").await.unwrap();
-        page = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
-        if lines.iter().all(|line| page.lines().any(|other| other == *line)) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{lines:?} are not all in {page}");
+        let page = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
+        lines.iter().all(|line| page.lines().any(|other| other == *line)).then_some(())
+    };
+    until_some(&format!("/metrics has {lines:?}"), counted).await;
 }
 
 /// R145: sessions that begin with a key or a tool are counted like those that begin with `initialize`. So are their

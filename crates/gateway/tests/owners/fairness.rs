@@ -57,10 +57,6 @@ impl Stage {
         self.gateway.at("test")
     }
 
-    async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.gateway.url.trim_start_matches("http://")).await.unwrap()
-    }
-
     /// Begins a POST of Ann whose body has this length, and sends `part` of it.
     async fn begin(&self, length: usize, part: &[u8]) -> TcpStream {
         begin(&self.gateway, (&self.anns, length), part).await
@@ -90,7 +86,7 @@ impl Stage {
 
 /// Begins a POST with this token whose body has this length, and sends `part` of it.
 async fn begin(gateway: &Gateway, (token, length): (&str, usize), part: &[u8]) -> TcpStream {
-    let mut socket = TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap();
+    let mut socket = gateway.socket().await;
     let head = format!(
         "POST /mcp/test HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\ncontent-type: \
          application/json\r\naccept: application/json, text/event-stream\r\nexpect: 100-continue\r\n\
@@ -337,7 +333,7 @@ async fn idle_sockets_lock_nobody_out() {
     let stage = Stage::new("idle-sockets", json!({ "sockets": 6 })).await;
     let (busy, mut idle) = (stage.begin(100, b"{").await, Vec::new());
     for _ in 0..60 {
-        idle.push(stage.connect().await);
+        idle.push(stage.gateway.socket().await);
     }
     stage.bob_calls(20).await;
     let mut byte = [0; 1];
@@ -359,7 +355,7 @@ async fn sockets_of_one_address_are_limited() {
     for _ in 0..3 {
         busy.push(stage.begin(100, b"").await);
     }
-    let mut late = stage.connect().await;
+    let mut late = stage.gateway.socket().await;
     late.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         .await
         .unwrap();

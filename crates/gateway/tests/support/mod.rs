@@ -1,6 +1,7 @@
 //! Running gateway and its clients.
 #![allow(
     dead_code,
+    unused_imports,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -18,11 +19,13 @@ use std::{
 
 use http::Method;
 use serde_json::{Value, json};
+pub(crate) use stayput_testkit::until;
 use stayput_testkit::{
     mcp::{Answer, send},
     processes, program,
 };
 use tempfile::TempDir;
+use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
 /// Timeout for everything, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -245,6 +248,18 @@ impl Gateway {
         format!("{}/mcp/{server}", self.url).trim_end_matches('/').to_owned()
     }
 
+    /// Returns the address of its HTTP listener.
+    pub(crate) fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
+    }
+
+    /// Opens a connection without an HTTP client.
+    pub(crate) async fn socket(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.address()).await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket
+    }
+
     pub(crate) async fn post(&self, server: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let url = self.at(server);
         let mut all = vec![
@@ -357,20 +372,18 @@ pub(crate) fn stdio(mark: &str, more: &[&str]) -> Value {
     json!({ "command": program("stayput-testserver"), "args": args })
 }
 
+/// Reads a connection to its end.
+pub(crate) async fn read_to_end(socket: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let read = tokio::time::timeout(3 * LONG, socket.read_to_end(&mut bytes)).await;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    read.unwrap_or_else(|_| panic!("the connection stays open after {text}")).unwrap();
+    text
+}
+
 /// Returns a mark that no other test uses.
 pub(crate) fn mark(name: &str) -> String {
     format!("gateway-{name}-{}", std::process::id())
-}
-
-/// Waits until a condition holds.
-pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..1_500 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("there is still no {what}");
 }
 
 /// Waits until no process has this mark on its command line.

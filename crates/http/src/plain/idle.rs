@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
+        Arc, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -13,6 +13,7 @@ use std::{
 
 use rustc_hash::FxBuildHasher;
 use rustix::{io::Errno, net::RecvFlags};
+use stayput_sync::Mutex;
 use tokio::{
     io::{AsyncRead as _, ReadBuf},
     net::TcpStream,
@@ -21,7 +22,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{ClientSettings, Target, Worker, lock::lock};
+use crate::{ClientSettings, Target, Worker};
 
 /// Idle connections by origin. A connection is closed when the server closes it, or when it was idle for a
 /// while.
@@ -66,7 +67,7 @@ impl OriginPool {
     /// Gives the connection to the first caller that waits. Returns it if none does.
     fn give_to_waiter(&mut self, tcp: TcpStream) -> Option<TcpStream> {
         while let Some(waiter) = self.waiting.pop_front() {
-            let mut state = lock(&waiter.0);
+            let mut state = waiter.0.lock();
             if let WaitState::Open(waker) = &mut *state {
                 let waker = waker.take();
                 *state = WaitState::Given(tcp);
@@ -97,7 +98,7 @@ impl IdlePool {
     }
 
     fn shard(&self, worker: usize) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[worker % SHARDS])
+        self.shards[worker % SHARDS].lock()
     }
 
     /// Returns a connection to `origin` that is still open, as far as is known here. From now on events on it
@@ -199,7 +200,7 @@ impl IdlePool {
 impl Drop for IdlePool {
     fn drop(&mut self) {
         for shard in &self.shards {
-            if let Some(sweeper) = lock(shard).sweeper.take() {
+            if let Some(sweeper) = shard.lock().sweeper.take() {
                 sweeper.abort();
             }
         }
@@ -228,7 +229,7 @@ impl Future for SocketWaiter {
     type Output = TcpStream;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TcpStream> {
-        let mut state = lock(&self.waiter.0);
+        let mut state = self.waiter.0.lock();
         match std::mem::replace(&mut *state, WaitState::Over) {
             WaitState::Given(mut tcp) => {
                 // An unusable connection was closed meanwhile, and a new one is being opened anyway.
@@ -245,7 +246,7 @@ impl Future for SocketWaiter {
 
 impl Drop for SocketWaiter {
     fn drop(&mut self) {
-        let was = std::mem::replace(&mut *lock(&self.waiter.0), WaitState::Over);
+        let was = std::mem::replace(&mut *self.waiter.0.lock(), WaitState::Over);
         let origin = self.origin.origin();
         if let WaitState::Given(tcp) = was {
             return self.pool.keep(origin, tcp);

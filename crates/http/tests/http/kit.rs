@@ -240,13 +240,7 @@ pub(crate) async fn fetch(client: &Client, url: Target) -> Result<String, HttpEr
     Ok(text(client.send(get(url)).await?).await)
 }
 
-/// Waits until `what` holds.
-pub(crate) async fn until(what: impl Fn() -> bool) {
-    for _ in 0..4000 {
-        if what() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("waited for it in vain");
+/// Waits until `holds` is true.
+pub(crate) async fn until(holds: impl Fn() -> bool) {
+    stayput_testkit::until("the condition of the test", holds).await;
 }

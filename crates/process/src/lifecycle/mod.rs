@@ -6,19 +6,19 @@ mod registry;
 use std::{
     fmt, future,
     pin::pin,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use rustix::process::{Pid, Signal, getpid};
+use stayput_sync::Mutex;
 use tokio::{
     runtime::Handle,
     sync::Notify,
     time::{Instant, sleep_until},
 };
 
-use crate::lock::lock;
 use crate::{
     EndReport, EndedBy, ExitStatus, Grace, ProcessInfo,
     kill_set::{KillSet, SearchScope},
@@ -117,11 +117,11 @@ impl Lifecycle {
     }
 
     pub(crate) fn exited(&self) -> Option<ExitStatus> {
-        lock(&self.state).exited
+        self.state.lock().exited
     }
 
     pub(crate) fn ended(&self) -> Option<EndReport> {
-        lock(&self.state).ended
+        self.state.lock().ended
     }
 
     /// Checks now whether the leader has exited.
@@ -164,7 +164,7 @@ impl Lifecycle {
             let mut changed = pin!(self.changed.notified());
             // Registered before the check, so that no change between the two is missed.
             changed.as_mut().enable();
-            let process = check(&lock(&self.state));
+            let process = check(&self.state.lock());
             match process {
                 Some(process) => return process,
                 None => changed.await,
@@ -174,7 +174,7 @@ impl Lifecycle {
 
     /// Changes the stage. `change` returns whether it did; then all waiters are woken.
     fn change(&self, change: impl FnOnce(&mut State) -> bool) {
-        let changed = change(&mut lock(&self.state));
+        let changed = change(&mut self.state.lock());
         if changed {
             self.changed.notify_waiters();
         }
@@ -278,7 +278,7 @@ impl Lifecycle {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            let now = *lock(&self.state);
+            let now = *self.state.lock();
             if now.exited.is_some() {
                 return true;
             }

@@ -1,10 +1,8 @@
 //! Registry of children, through which all of them can be ended.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use stayput_sync::Mutex;
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::Lifecycle;
@@ -40,7 +38,7 @@ impl Registry {
 
     /// Counts a start in progress, until the returned guard is dropped.
     pub(crate) fn begin_start(self: &Arc<Self>) -> Result<StartGuard, StartError> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.closed {
             return Err(StartError::Closed);
         }
@@ -50,49 +48,49 @@ impl Registry {
 
     /// Adds a running child. Has to be called before its exit can be noticed.
     pub(crate) fn add(&self, child: &Arc<Lifecycle>) {
-        self.table().children.insert(child.number, child.clone());
+        self.table.lock().children.insert(child.number, child.clone());
     }
 
     pub(crate) fn remove(&self, number: u64) {
         // Dropped after the lock is released: this may be the last reference to the child.
-        let _life = self.table().children.remove(&number);
+        let _child = self.table.lock().children.remove(&number);
         self.changed.notify_waiters();
     }
 
     /// Returns whether the caller has to start the task that checks for exits, and marks that task as running.
     pub(crate) fn start_watching(&self) -> bool {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         !std::mem::replace(&mut table.watched, true)
     }
 
     /// Returns the children to check. If there are none, the task that checks counts as stopped.
     pub(crate) fn children_to_check(&self) -> Vec<Arc<Lifecycle>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.watched = !table.children.is_empty();
         table.children.values().cloned().collect()
     }
 
     /// Marks the task that checks as stopped, and returns the children that it left.
     pub(crate) fn stop_watching(&self) -> Vec<Arc<Lifecycle>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.watched = false;
         table.children.values().cloned().collect()
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.table().children.len()
+        self.table.lock().children.len()
     }
 
     /// Refuses new children and ends all existing ones, all at once.
     pub(crate) async fn close(&self, grace: Grace) {
-        self.table().closed = true;
+        self.table.lock().closed = true;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             // From here on no change is missed.
             changed.as_mut().enable();
             let (children, starting) = {
-                let table = self.table();
+                let table = self.table.lock();
                 (table.children.values().cloned().collect::<Vec<_>>(), table.starting)
             };
             if children.is_empty() && starting == 0 {
@@ -104,10 +102,6 @@ impl Registry {
             changed.await;
         }
     }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Guard of [`Registry::place`].
@@ -118,7 +112,7 @@ pub(crate) struct StartGuard {
 
 impl Drop for StartGuard {
     fn drop(&mut self) {
-        self.registry.table().starting -= 1;
+        self.registry.table.lock().starting -= 1;
         self.registry.changed.notify_waiters();
     }
 }

@@ -12,10 +12,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use stayput_process::{Child, Pipes, Processes, Program, WardenCommand};
+pub(crate) use stayput_testkit::until;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     runtime::Handle,
-    time::{Instant, sleep},
 };
 
 /// Timeout far above the duration of any step here.
@@ -205,15 +205,6 @@ pub(crate) fn pid(child: &Child) -> i32 {
 
 pub(crate) fn exists(pid: i32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// Waits for a condition.
-pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let from = Instant::now();
-    while !is_so() {
-        assert!(from.elapsed() < SOON, "waited too long for {what}");
-        sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// Returns the next output line of the child.

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     pin::Pin,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -18,6 +18,7 @@ use rmcp::{
 };
 use serde::{Deserialize, Serialize};
 use stayput_core::{Digest, Event, EventIds, Owner, SessionOpenError, Topic, UnknownEvent};
+use stayput_sync::Mutex;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{Error, ServerSessions, names::connection_hash, request::scope};
@@ -83,7 +84,7 @@ impl EventLog {
     async fn trim_ended(&self) -> Result<(), Error> {
         loop {
             let old = {
-                let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut ended = self.ended.lock();
                 let over = ended.front().is_some_and(|(at, ..)| at.elapsed() >= REPLAY_WINDOW);
                 if over { ended.pop_front() } else { None }
             };
@@ -113,7 +114,7 @@ impl EventStore for EventLog {
         let number = self.sessions.registry().events.append(&topic, &body).await?;
         let id = ids.seal(&topic, number);
         if stored.is_last() {
-            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ended = self.ended.lock();
             ended.push_back((Instant::now(), topic, number));
         }
         self.trim_ended().await?;

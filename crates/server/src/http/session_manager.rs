@@ -8,7 +8,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll},
@@ -38,6 +38,7 @@ use tokio::time::Instant;
 use self::in_flight::{InFlight, InFlightGuard};
 use super::event_log::{EventLog, ReceiverStream};
 use crate::{ServerSessions, request::scope};
+use stayput_sync::Mutex;
 
 /// Time after which an idle client is dropped from memory. A client that returns later is restored from the store.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -117,7 +118,7 @@ impl LocalSession {
     }
 
     fn touch(&self) {
-        *lock(&self.last_used) = Instant::now();
+        *self.last_used.lock() = Instant::now();
     }
 
     /// Wraps a stream, so that it counts as open until it is dropped.
@@ -132,12 +133,8 @@ impl LocalSession {
         if self.open_streams.load(Ordering::Acquire) > 0 || !self.in_flight.is_empty() {
             self.touch();
         }
-        lock(&self.last_used).elapsed() >= idle_timeout
+        self.last_used.lock().elapsed() >= idle_timeout
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HttpSessionManager {
@@ -158,20 +155,20 @@ impl HttpSessionManager {
     }
 
     fn idle_sessions(&self) -> Vec<SessionId> {
-        let local_sessions = lock(&self.local_sessions);
+        let local_sessions = self.local_sessions.lock();
         let idle = local_sessions.iter().filter(|(_, session)| session.is_idle(self.idle_timeout));
         idle.map(|(id, _)| id.clone()).collect()
     }
 
     fn local_session(&self, id: &SessionId) -> Result<Arc<LocalSession>, LocalSessionManagerError> {
-        let found = lock(&self.local_sessions).get(id).cloned();
+        let found = self.local_sessions.lock().get(id).cloned();
         found.ok_or_else(|| LocalSessionManagerError::SessionNotFound(id.clone()))
     }
 
     /// Returns the number of clients in memory.
     #[must_use]
     pub fn live_sessions(&self) -> usize {
-        lock(&self.local_sessions).len()
+        self.local_sessions.lock().len()
     }
 }
 
@@ -190,7 +187,7 @@ impl SessionManager for HttpSessionManager {
         let session = LocalSession::new(inner, &id).await?;
         let transport =
             CountingTransport { inner: transport, in_flight: session.in_flight.clone() };
-        lock(&self.local_sessions).insert(id.clone(), Arc::new(session));
+        self.local_sessions.lock().insert(id.clone(), Arc::new(session));
         Ok((id, transport))
     }
 
@@ -203,11 +200,11 @@ impl SessionManager for HttpSessionManager {
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, Self::Error> {
-        Ok(lock(&self.local_sessions).contains_key(id))
+        Ok(self.local_sessions.lock().contains_key(id))
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
-        let session = lock(&self.local_sessions).remove(id);
+        let session = self.local_sessions.lock().remove(id);
         match session {
             Some(session) => session.inner.close_session(id).await,
             None => Ok(()),
@@ -283,7 +280,7 @@ impl SessionManager for HttpSessionManager {
         let session = LocalSession::new(inner, &id).await?;
         let transport =
             CountingTransport { inner: transport, in_flight: session.in_flight.clone() };
-        lock(&self.local_sessions).insert(id, Arc::new(session));
+        self.local_sessions.lock().insert(id, Arc::new(session));
         Ok(RestoreOutcome::Restored(transport))
     }
 

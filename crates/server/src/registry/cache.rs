@@ -5,13 +5,14 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use rustc_hash::FxBuildHasher;
 use stayput_core::{Digest, EndReason, HandleHash, Owner, Record, SessionId, Timestamp};
+use stayput_sync::Mutex;
 
 use super::SessionRegistry;
 
@@ -50,12 +51,12 @@ impl CachedSession {
 
     /// Returns the record as it was last loaded.
     pub(crate) fn record(&self) -> Arc<Record> {
-        lock(&self.record).clone()
+        self.record.lock().clone()
     }
 
     fn update(&self, newer: Record) {
         self.last_used.fetch_max(newer.last_used.as_millis(), Ordering::AcqRel);
-        let mut known = lock(&self.record);
+        let mut known = self.record.lock();
         if newer.revision >= known.revision {
             *known = Arc::new(newer);
         }
@@ -195,16 +196,16 @@ struct OwnerCount {
 
 impl SessionCache {
     pub(super) fn get(&self, key: CacheKey) -> Option<Arc<CachedSession>> {
-        lock(&self.0).by_key.get(&key).cloned()
+        self.0.lock().by_key.get(&key).cloned()
     }
 
     pub(super) fn by_id(&self, id: SessionId) -> Option<Arc<CachedSession>> {
-        lock(&self.0).sessions.get(&id).cloned()
+        self.0.lock().sessions.get(&id).cloned()
     }
 
     /// Caches a record that was just loaded, under its id and `key`.
     pub(super) fn insert(&self, record: Record, key: Option<CacheKey>) -> Arc<CachedSession> {
-        let mut maps = lock(&self.0);
+        let mut maps = self.0.lock();
         let session = match maps.sessions.get(&record.id) {
             Some(session) => {
                 session.update(record);
@@ -223,17 +224,17 @@ impl SessionCache {
     }
 
     pub(super) fn update(&self, record: &Record) {
-        if let Some(session) = lock(&self.0).sessions.get(&record.id) {
+        if let Some(session) = self.0.lock().sessions.get(&record.id) {
             session.update(record.clone());
         }
     }
 
     pub(super) fn add_key(&self, session: &Arc<CachedSession>, key: CacheKey) {
-        lock(&self.0).by_key.insert(key, session.clone());
+        self.0.lock().by_key.insert(key, session.clone());
     }
 
     pub(super) fn remove_key(&self, key: CacheKey) {
-        let mut maps = lock(&self.0);
+        let mut maps = self.0.lock();
         maps.by_key.remove(&key);
         if let CacheKey::Connection(hash) = key
             && let Some(connection) = maps.verified.remove(&hash)
@@ -243,18 +244,18 @@ impl SessionCache {
     }
 
     pub(super) fn remove(&self, id: SessionId) {
-        let mut maps = lock(&self.0);
+        let mut maps = self.0.lock();
         if maps.sessions.remove(&id).is_some() {
             maps.by_key.retain(|_, session| session.id != id);
         }
     }
 
     pub(super) fn is_verified(&self, hash: HandleHash, now: Timestamp) -> bool {
-        lock(&self.0).verified.get(&hash).is_some_and(|connection| connection.is_valid(now))
+        self.0.lock().verified.get(&hash).is_some_and(|connection| connection.is_valid(now))
     }
 
     pub(super) fn mark_verified(&self, hash: HandleHash, until: Timestamp) {
-        let mut maps = lock(&self.0);
+        let mut maps = self.0.lock();
         let connection = maps
             .verified
             .entry(hash)
@@ -269,30 +270,30 @@ impl SessionCache {
         id: &[u8],
         now: Timestamp,
     ) -> Option<HandleHash> {
-        let maps = lock(&self.0);
+        let maps = self.0.lock();
         let (known_owner, connection) = maps.by_connection_id.get(id)?;
         (known_owner == owner && connection.is_valid(now)).then_some(connection.hash)
     }
 
     /// Caches the `Mcp-Session-Id` of a verified connection.
     pub(super) fn set_connection_id(&self, owner: &Owner, id: &[u8], hash: HandleHash) {
-        let mut maps = lock(&self.0);
+        let mut maps = self.0.lock();
         if let Some(connection) = maps.verified.get(&hash).cloned() {
             maps.by_connection_id.insert(ConnectionId(id.into()), (owner.clone(), connection));
         }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<CachedSession>> {
-        lock(&self.0).sessions.values().cloned().collect()
+        self.0.lock().sessions.values().cloned().collect()
     }
 
     pub(super) fn is_in_use(&self, id: SessionId) -> bool {
-        lock(&self.0).sessions.get(&id).is_some_and(|session| session.is_in_use())
+        self.0.lock().sessions.get(&id).is_some_and(|session| session.is_in_use())
     }
 
     /// Removes sessions not used since `before` and connections that must be verified again.
     pub(super) fn prune(&self, before: Timestamp, now: Timestamp) {
-        let mut maps = lock(&self.0);
+        let mut maps = self.0.lock();
         let Maps { sessions, by_key, verified, by_connection_id, .. } = &mut *maps;
         let stays = |it: &CachedSession| {
             it.is_in_use() || it.last_used() > before || it.unwritten(now).is_some()
@@ -305,7 +306,7 @@ impl SessionCache {
 
     /// Counts one more session of an owner; `false` if the owner is at its limit.
     pub(super) fn try_reserve(&self, owner: &Owner, limit: usize) -> bool {
-        let mut maps = lock(&self.0);
+        let mut maps = self.0.lock();
         let count = maps.counts.entry(owner.clone()).or_default();
         let room = count.live < limit;
         count.live += usize::from(room);
@@ -313,7 +314,7 @@ impl SessionCache {
     }
 
     pub(super) fn release(&self, owner: &Owner) {
-        let mut maps = lock(&self.0);
+        let mut maps = self.0.lock();
         if let Some(count) = maps.counts.get_mut(owner) {
             count.live = count.live.saturating_sub(1);
             if count.live == 0 {
@@ -324,17 +325,13 @@ impl SessionCache {
 
     /// Returns whether the store confirmed recently that the owner is at its limit.
     pub(super) fn is_full(&self, owner: &Owner, now: Timestamp) -> bool {
-        lock(&self.0).counts.get(owner).is_some_and(|count| count.full_until > now)
+        self.0.lock().counts.get(owner).is_some_and(|count| count.full_until > now)
     }
 
     /// Sets the count to the number found in the store.
     pub(super) fn set_count(&self, owner: &Owner, live: usize, full_until: Timestamp) {
-        lock(&self.0).counts.insert(owner.clone(), OwnerCount { live, full_until });
+        self.0.lock().counts.insert(owner.clone(), OwnerCount { live, full_until });
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -363,6 +360,6 @@ mod tests {
         cache.remove_key(CacheKey::Connection(hash));
         assert_eq!(cache.verified_connection(&ann, b"secret", one), None, "deleted");
         cache.prune(one, one);
-        assert!(lock(&cache.0).by_connection_id.is_empty());
+        assert!(cache.0.lock().by_connection_id.is_empty());
     }
 }

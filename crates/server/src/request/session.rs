@@ -2,11 +2,12 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use http::HeaderValue;
 use stayput_core::{Agent, Handle, HandleHash, Key, Owner, SessionId, SessionOpenError};
+use stayput_sync::Mutex;
 use tokio::sync::OnceCell;
 use tracing::Span;
 
@@ -156,7 +157,7 @@ impl RequestSession {
             self.sessions.registry().acknowledge_loss(id).await?;
         } else {
             // The loss counts as acknowledged when the response was sent. Until then every request gets the error.
-            *self.reported_loss() = Some(id);
+            *self.reported_loss.lock() = Some(id);
         }
         Err(Error::Lost { reason: "the session has ended, and its state is lost".into() })
     }
@@ -204,18 +205,14 @@ impl RequestSession {
         Ok(created)
     }
 
-    fn reported_loss(&self) -> MutexGuard<'_, Option<SessionId>> {
-        self.reported_loss.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether the response reports a loss.
     pub(crate) fn reports_loss(&self) -> bool {
-        self.reported_loss().is_some()
+        self.reported_loss.lock().is_some()
     }
 
     /// Acknowledges the reported loss, because the response was sent.
     pub(crate) fn on_response_sent(&self) {
-        let reported = self.reported_loss().take();
+        let reported = self.reported_loss.lock().take();
         if let Some(id) = reported
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {

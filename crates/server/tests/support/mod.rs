@@ -375,10 +375,5 @@ pub(crate) fn handle_in(sentence: &str) -> String {
 
 /// Waits until the condition is true.
 pub(crate) async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(TEST_TIMEOUT, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+    stayput_testkit::until_some(what, async || holds().await.then_some(())).await;
 }

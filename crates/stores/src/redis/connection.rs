@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use ::redis::{
     RedisError, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection, from_redis_value,
 };
 use stayput_core::StoreError;
+use stayput_sync::Mutex;
 use tokio::time::timeout;
 
 use super::{REDIS, scripts};
@@ -102,12 +103,12 @@ impl SharedConnection {
             return Ok(open);
         }
         let open = self.connect().await?;
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+        *self.open.lock() = Some(open.clone());
         Ok(open)
     }
 
     fn usable(&self) -> Option<OpenConnection> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.lock();
         open.clone().filter(|open| !open.broken.load(Ordering::Acquire))
     }
 

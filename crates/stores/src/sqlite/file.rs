@@ -6,10 +6,10 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
 use stayput_core::Outage;
+use stayput_sync::Mutex;
 
 /// Length of the header of a database; no database is shorter.
 const HEADER_LENGTH: u64 = 100;
@@ -43,7 +43,7 @@ impl DatabaseFile {
     /// file, and remembers whether the last write failed.
     #[must_use]
     pub fn outage(&self) -> Option<Outage> {
-        self.check().err().or(*self.last_write.lock().unwrap_or_else(PoisonError::into_inner))
+        self.check().err().or(*self.last_write.lock())
     }
 
     /// Checks that the path still leads to the file. The file is not opened: if a process closes
@@ -65,7 +65,7 @@ impl DatabaseFile {
 
     /// Records the result of a write.
     pub(super) fn wrote(&self, outage: Option<Outage>) {
-        *self.last_write.lock().unwrap_or_else(PoisonError::into_inner) = outage;
+        *self.last_write.lock() = outage;
     }
 }
 

@@ -200,17 +200,7 @@ pub(super) fn replace(
     if !record.is_live() {
         execute(db, "delete from state where session = ?1", [record.id.to_string()])?;
     }
-    let record = Record {
-        // An end releases the claim, a revival sets it, and no other change touches it.
-        holder: match (old.is_live(), record.is_live()) {
-            (true, true) => old.holder,
-            (false, true) => by,
-            (_, false) => None,
-        },
-        last_used: old.last_used.max(record.last_used),
-        revision: old.revision.next(),
-        ..record
-    };
+    let record = old.replaced_by(record, by);
     update_row(db, &old, &record)?;
     Ok(record.revision)
 }

@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         mpsc::{Receiver, Sender, channel},
     },
     thread,
@@ -12,6 +12,7 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode};
 use stayput_core::{Outage, StoreError};
+use stayput_sync::Mutex;
 use tokio::sync::oneshot;
 
 use super::{STORE, fault, file::DatabaseFile};
@@ -242,7 +243,7 @@ impl ReadConnections {
         &self,
         read: impl Fn(&Connection) -> Result<T, StoreError>,
     ) -> Option<Result<T, StoreError>> {
-        let free = self.0.iter().find_map(|connection| connection.try_lock().ok())?;
+        let free = self.0.iter().find_map(|connection| connection.try_lock())?;
         match read(&free) {
             Err(StoreError::Unavailable { .. }) => None,
             result => Some(result),

@@ -7,7 +7,7 @@ pub(crate) mod link_permit;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -16,6 +16,7 @@ use stayput_core::Owner;
 use tokio::sync::{Notify, oneshot};
 
 use self::ledger::{Grant, Ledger, PermitOwner, Ticket};
+use stayput_sync::Mutex;
 
 pub use self::limits::{
     AtCapacity, BudgetUsage, Cost, Limits, Obstacle, PerOwner, Recycle, RecycleFilter,
@@ -160,7 +161,7 @@ type LedgerGuard<'a> = MutexGuard<'a, Ledger<oneshot::Sender<Permit>>>;
 
 impl Inner {
     fn lock(&self) -> LedgerGuard<'_> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     fn count(&self, ledger: &Ledger<oneshot::Sender<Permit>>) {

@@ -1,11 +1,12 @@
 //! Inner state of a link, shared by its callers, tasks and transport.
 
 use bytes::Bytes;
+use stayput_sync::Mutex;
 use stayput_wire::{Era, Message};
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -20,13 +21,10 @@ use super::{
     prepare::{self, PreparedMessage},
 };
 use crate::{
-    AtCapacity, Budget, Delivery, InitializeResult, Loss, LossReason, Scope, Server,
+    AtCapacity, Budget, Delivery, InitializeResult, Loss, Scope, Server,
     budget::link_permit::LinkPermit,
     link::request_id,
-    util::{
-        flag::{CompletionGuard, Flag},
-        lock::lock,
-    },
+    util::flag::{CompletionGuard, Flag},
 };
 
 /// Data shared by all links of a pool.
@@ -44,7 +42,7 @@ pub(crate) struct Core {
     pub(super) shares: AtomicUsize,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) server: Server,
-    home: Arc<PoolContext>,
+    pub(super) home: Arc<PoolContext>,
     pub(crate) protocol: OnceLock<NegotiatedProtocol>,
     pub(crate) transport: LinkTransport,
     /// Server info and capabilities, set by the handshake.
@@ -166,7 +164,7 @@ impl Core {
         scope: &Scope,
         completion: CompletionGuard,
     ) -> Result<(), AtCapacity> {
-        if let Some(permit) = &mut *lock(&self.permit) {
+        if let Some(permit) = &mut *self.permit.lock() {
             permit.assign(scope.owner())?;
             permit.follow(completion);
         }
@@ -180,7 +178,7 @@ impl Core {
     /// ask as soon as the handshake is done.
     pub(crate) fn hold_requests(&self, capabilities: ClientCapabilities) {
         if !self.is_shared() && capabilities != ClientCapabilities::default() {
-            lock(&self.listeners).begin_to_hold(capabilities);
+            self.listeners.lock().begin_to_hold(capabilities);
         }
     }
 
@@ -190,7 +188,7 @@ impl Core {
             return;
         }
         let requests = {
-            let mut listeners = lock(&self.listeners);
+            let mut listeners = self.listeners.lock();
             let requests = listeners.take_held(capabilities);
             self.releases_held.store(listeners.is_holding(), Ordering::Relaxed);
             requests
@@ -203,53 +201,23 @@ impl Core {
 
     /// Marks the permit as that of an opened link, which clients use from now on.
     pub(crate) fn settled(&self) {
-        self.releases_held.store(lock(&self.listeners).is_holding(), Ordering::Relaxed);
-        if let Some(permit) = &mut *lock(&self.permit) {
+        self.releases_held.store(self.listeners.lock().is_holding(), Ordering::Relaxed);
+        if let Some(permit) = &mut *self.permit.lock() {
             permit.settle();
         }
     }
 
     /// Frees the permit and raises `gone`.
     pub(crate) fn vanish(&self) {
-        let permit = lock(&self.permit).take();
+        let permit = self.permit.lock().take();
         drop(permit);
         self.gone.raise();
     }
 
     /// Marks the permit as about to be freed, so that the budget does not evict another link for it.
     pub(crate) fn leave(&self) {
-        if let Some(permit) = &*lock(&self.permit) {
+        if let Some(permit) = &*self.permit.lock() {
             permit.leaving();
-        }
-    }
-
-    /// Removes calls from the table. If none is left, notifies the budget that the link may be idle.
-    fn withdraw<T>(&self, take: impl FnOnce(&mut Pending) -> T) -> T {
-        let (taken, idle) = {
-            let mut pending = lock(&self.pending);
-            (take(&mut pending), pending.len() == 0)
-        };
-        if idle {
-            self.home.budget.idle();
-        }
-        taken
-    }
-
-    /// Removes a call from the table.
-    pub(crate) fn take(&self, number: u64) -> Option<Arc<PendingCall>> {
-        self.withdraw(|pending| pending.take(number))
-    }
-
-    /// Removes a call that usually is not in the table any more.
-    pub(crate) fn take_left(&self, number: u64) -> Option<Arc<PendingCall>> {
-        let left = lock(&self.pending).is_in_flight(number);
-        if left { self.take(number) } else { None }
-    }
-
-    /// Ends all calls in flight with the same error.
-    pub(crate) fn fail_all(&self, error: &CallError) {
-        for pending_call in self.withdraw(Pending::drain) {
-            pending_call.inbox.end(Err(error.clone()));
         }
     }
 
@@ -258,14 +226,16 @@ impl Core {
         self: &Arc<Self>,
         message: &Message<'_>,
         options: CallOptions,
-        made: RequestOrigin,
+        origin: RequestOrigin,
     ) -> Result<Call, CallError> {
         let limit = self.ready(options).await?;
         let number = request_id::next();
         let mut prepared = prepare::request(message, number, self.protocol.get())?;
-        prepared.handshake = made == RequestOrigin::Handshake;
-        let id =
-            message.id().filter(|_| made == RequestOrigin::Elsewhere).map(stayput_wire::Id::to_buf);
+        prepared.handshake = origin == RequestOrigin::Handshake;
+        let id = message
+            .id()
+            .filter(|_| origin == RequestOrigin::Elsewhere)
+            .map(stayput_wire::Id::to_buf);
         let pending_call = PendingCall::new(number, id, &mut prepared, options, limit);
         self.admit(pending_call, prepared)
     }
@@ -308,7 +278,7 @@ impl Core {
         pending_call: Arc<PendingCall>,
         prepared: PreparedMessage,
     ) -> Result<Call, CallError> {
-        let earlier = lock(&self.pending).add(pending_call.clone())?;
+        let earlier = self.pending.lock().add(pending_call.clone())?;
         let call = Call::new(self.clone(), pending_call);
         self.hand_over_held(&call.pending_call.inbox, call.pending_call.capabilities);
         self.transport.request(self, &call.pending_call, prepared);
@@ -321,7 +291,7 @@ impl Core {
     /// Stores the task that reads the answer of this call.
     pub(crate) fn driven(&self, pending_call: &PendingCall, driver: AbortHandle) {
         pending_call.read_by_task(driver);
-        if !lock(&self.pending).is_in_flight(pending_call.number) {
+        if !self.pending.lock().is_in_flight(pending_call.number) {
             // The link ended before the task was stored: stop it here.
             pending_call.stop_driver();
         }
@@ -335,150 +305,30 @@ impl Core {
     /// Sends the answer to a request of the server, unless it was cancelled, its call has ended or the link
     /// has ended.
     pub(crate) fn answer_asked(self: &Arc<Self>, question: u64, text: &str) {
-        if lock(&self.pending).answered(question) {
+        if self.pending.lock().answered(question) {
             self.tell(prepare::one_line(text));
         }
     }
 
-    /// Cancels a call for its caller.
-    pub(crate) fn cancel(self: &Arc<Self>, number: u64) {
-        if let Some(pending_call) =
-            self.withdraw(|pending| pending.give_up(number, self.is_shared()))
-        {
-            let _ = self.stop(&pending_call, "the caller does not need the answer any more");
-        }
-    }
-
-    /// Ends a call with an error and cancels it at the server.
-    pub(crate) fn give_up(self: &Arc<Self>, number: u64, error: CallError) {
-        if let Some(pending_call) =
-            self.withdraw(|pending| pending.give_up(number, self.is_shared()))
-        {
-            let reason = error.to_string();
-            pending_call.inbox.end(Err(error));
-            let _ = self.stop(&pending_call, &reason);
-        }
-    }
-
-    /// Ends a call with an error without a message to the server.
-    pub(crate) fn fail(&self, number: u64, error: CallError) {
-        let may_run = self.is_shared() && error.delivery().may_have_run();
-        if let Some(pending_call) = self.withdraw(|pending| pending.give_up(number, may_run)) {
-            pending_call.inbox.end(Err(error));
-        }
-    }
-
-    /// Cancels the call at the server, if it is not a handshake. Returns whether nothing of it was sent.
-    fn stop(self: &Arc<Self>, pending_call: &PendingCall, reason: &str) -> bool {
-        let unsent =
-            !pending_call.is_handshake && self.transport.cancel(self, pending_call.number, reason);
-        if unsent {
-            lock(&self.pending).settle(pending_call.number);
-        }
-        pending_call.stop_driver();
-        unsent
-    }
-
-    /// Ends the calls whose timeout expired.
-    pub(crate) fn expire(self: &Arc<Self>) {
-        for pending_call in
-            self.withdraw(|pending| pending.expire(Instant::now(), self.is_shared()))
-        {
-            let unsent = self.stop(&pending_call, "it took too long");
-            let limit = pending_call.limit;
-            let error = if unsent { not_read_error(limit) } else { CallError::TimedOut { limit } };
-            pending_call.inbox.end(Err(error));
-        }
-    }
-
-    /// Ends the link. Returns whether it was still live.
-    ///
-    /// Calls in flight fail at once. `not_sent` tells for which of them no byte was written.
-    pub(crate) fn close(&self, loss: Loss, not_sent: &dyn Fn(u64) -> bool) -> bool {
-        let loss = Arc::new(loss);
-        let failed = {
-            let mut pending = lock(&self.pending);
-            if !pending.close(&loss) {
-                return false;
-            }
-            pending.drain()
-        };
-        self.trace_loss(&loss, failed.len());
-        self.leave();
-        self.over.raise();
-        for pending_call in failed {
-            let unsent = not_sent(pending_call.number);
-            let delivery = if unsent { Delivery::NotSent } else { Delivery::Unknown };
-            pending_call.inbox.end(Err(CallError::Lost { loss: loss.clone(), delivery }));
-            pending_call.stop_driver();
-        }
-        self.end_listeners(&loss);
-        true
-    }
-
-    /// Ends the link because the server does not know the session. Calls in flight may wait for their own
-    /// answer for a moment: it is more precise than an unknown delivery.
-    pub(crate) fn end_unknown_session(self: &Arc<Self>, detail: &str) -> Arc<Loss> {
-        let loss = Arc::new(Loss::new(LossReason::SessionUnknown, detail));
-        let mut pending = lock(&self.pending);
-        let first = pending.close(&loss);
-        let loss = pending.closed().cloned().unwrap_or(loss);
-        drop(pending);
-        self.over.raise();
-        self.end_listeners(&loss);
-        if first {
-            self.trace_loss(&loss, 0);
-            self.transport.on_session_unknown(self);
-        }
-        loss
-    }
-
-    /// Ends the remaining calls of a link that has ended.
-    pub(crate) fn fail_rest(&self) {
-        let Some(error) = self.lost(Delivery::Unknown) else { return };
-        for pending_call in self.withdraw(Pending::drain) {
-            pending_call.inbox.end(Err(error.clone()));
-            pending_call.stop_driver();
-        }
-    }
-
-    /// Emits the end of the link. The detail is the end of the child's stderr, without configured secrets.
-    fn trace_loss(&self, loss: &Loss, calls: usize) {
-        let (server, reason) = (self.server.name(), loss.reason().as_str());
-        tracing::debug!(server, reason, calls, detail = loss.detail(), "link ended: {loss}");
-    }
-
     /// Calls `callback` once when the link ends, or now if it has ended.
     pub(super) fn on_loss(&self, callback: LossCallback) {
-        lock(&self.listeners).on_loss = Some(callback);
+        self.listeners.lock().on_loss = Some(callback);
         // The link may have ended before the callback was stored.
         if let Some(loss) = self.loss() {
             self.report_loss(&loss);
         }
     }
 
-    fn report_loss(&self, loss: &Loss) {
-        let callback = lock(&self.listeners).on_loss.take();
+    pub(super) fn report_loss(&self, loss: &Loss) {
+        let callback = self.listeners.lock().on_loss.take();
         if let Some(callback) = callback {
             callback(loss);
         }
     }
 
-    fn end_listeners(&self, loss: &Arc<Loss>) {
-        self.report_loss(loss);
-        let (listeners, held) = {
-            let mut listeners = lock(&self.listeners);
-            (listeners.drain(), listeners.drop_held())
-        };
-        drop(held);
-        for inbox in listeners {
-            inbox.end(Err(CallError::Lost { loss: loss.clone(), delivery: Delivery::NotSent }));
-        }
-    }
-
     /// Reason why the link has ended, if it has.
     pub(crate) fn loss(&self) -> Option<Arc<Loss>> {
-        lock(&self.pending).closed().cloned()
+        self.pending.lock().closed().cloned()
     }
 
     pub(crate) fn lost(&self, delivery: Delivery) -> Option<CallError> {
@@ -486,17 +336,17 @@ impl Core {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        lock(&self.pending).len()
+        self.pending.lock().len()
     }
 
     /// Start of the time without calls in flight. `None` if there is one, or never was.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
-        lock(&self.pending).quiet_since()
+        self.pending.lock().quiet_since()
     }
 }
 
 /// Error for a request that the server did not read.
-fn not_read_error(limit: Duration) -> CallError {
+pub(super) fn not_read_error(limit: Duration) -> CallError {
     let limit = stayput_http::rounded(limit);
     let what = format!(
         "the server did not take the request within {limit:?}, because it does not read; nothing of \

@@ -1,16 +1,16 @@
 //! Reader of a call's answer, for transports with one stream per call.
 
 use stayput_http::Worker;
+use stayput_sync::Mutex;
 use std::{
     fmt,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Wake, Waker},
 };
 use tokio::task::AbortHandle;
 
 use super::{Core, PendingCall};
-use crate::util::lock::lock;
 
 /// Future that sends a request and reads its answer until the call has ended.
 pub(crate) type ReadFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -44,7 +44,7 @@ impl PendingCall {
     /// Starts to read. When this returns, the request was sent as far as possible without waiting.
     pub(crate) fn read_by_caller(self: &Arc<Self>, core: &Arc<Core>, reading: ReadFuture) {
         {
-            let mut state = lock(&self.driver.0);
+            let mut state = self.driver.0.lock();
             if matches!(&*state, State::Stopped) {
                 // The link ended meanwhile.
                 return;
@@ -56,13 +56,13 @@ impl PendingCall {
 
     /// Stores the task that reads.
     pub(super) fn read_by_task(&self, task: AbortHandle) {
-        *lock(&self.driver.0) = State::Task(task);
+        *self.driver.0.lock() = State::Task(task);
     }
 
     /// Polls the reader if it was woken. Returns whether it did.
     pub(super) fn read_on(self: &Arc<Self>) -> bool {
         let (core, mut reading) = {
-            let mut state = lock(&self.driver.0);
+            let mut state = self.driver.0.lock();
             if !matches!(&*state, State::Caller { woken: true, .. }) {
                 return false;
             }
@@ -77,7 +77,7 @@ impl PendingCall {
             let waker = Waker::from(self.clone());
             reading.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
         };
-        let mut state = lock(&self.driver.0);
+        let mut state = self.driver.0.lock();
         match &*state {
             State::Now { woken } if !done => {
                 let woken = *woken;
@@ -109,7 +109,7 @@ impl PendingCall {
     /// Moves the reader to a task.
     pub(super) fn leave_to_task(&self) {
         let (core, reading) = {
-            let mut state = lock(&self.driver.0);
+            let mut state = self.driver.0.lock();
             if !matches!(&*state, State::Caller { .. }) {
                 return;
             }
@@ -119,7 +119,7 @@ impl PendingCall {
             }
         };
         let task = Worker::runtime_or(core.runtime()).spawn(reading).abort_handle();
-        let mut state = lock(&self.driver.0);
+        let mut state = self.driver.0.lock();
         if matches!(&*state, State::Now { .. }) {
             *state = State::Task(task);
         } else {
@@ -131,14 +131,14 @@ impl PendingCall {
     /// The caller stopped polling. If there is something to read, a task reads it.
     pub(super) fn on_caller_idle(&self) {
         self.inbox.remove_waker();
-        if matches!(&*lock(&self.driver.0), State::Caller { woken: true, .. }) {
+        if matches!(&*self.driver.0.lock(), State::Caller { woken: true, .. }) {
             self.leave_to_task();
         }
     }
 
     /// Stops the reader.
     pub(crate) fn stop_driver(&self) {
-        let was = std::mem::replace(&mut *lock(&self.driver.0), State::Stopped);
+        let was = std::mem::replace(&mut *self.driver.0.lock(), State::Stopped);
         match was {
             State::Task(task) => task.abort(),
             // Dropped without the lock: the drop of the future may lock this call again.
@@ -153,7 +153,7 @@ impl Wake for PendingCall {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        match &mut *lock(&self.driver.0) {
+        match &mut *self.driver.0.lock() {
             State::Caller { woken, .. } if !*woken => *woken = true,
             State::Now { woken } => {
                 *woken = true;
@@ -167,7 +167,7 @@ impl Wake for PendingCall {
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &*lock(&self.0) {
+        f.write_str(match &*self.0.lock() {
             State::Unread => "no reader",
             State::Caller { .. } => "the caller",
             State::Now { .. } => "a poll",

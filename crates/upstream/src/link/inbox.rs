@@ -1,14 +1,13 @@
 //! Queue of unread messages of one call.
 
 use bytes::Bytes;
+use stayput_sync::Mutex;
 use std::{
     collections::VecDeque,
-    sync::Mutex,
     task::{Context, Poll, Waker},
 };
 
 use super::{Answer, CallError, ServerRequest};
-use crate::util::lock::lock;
 
 /// Most bytes that wait for one reader.
 pub(crate) const QUEUE_LIMIT: usize = 4 << 20;
@@ -66,7 +65,7 @@ impl Inbox {
     /// Queues a notification.
     pub(crate) fn notify(&self, worth: MessagePriority, text: Bytes) -> Result<(), Overflow> {
         let waker = {
-            let mut queue = lock(&self.0);
+            let mut queue = self.0.lock();
             if queue.ended {
                 return Ok(());
             }
@@ -90,7 +89,7 @@ impl Inbox {
     /// Queues a request of the server.
     pub(crate) fn ask(&self, asked: ServerRequest) -> Result<(), Overflow> {
         let waker = {
-            let mut queue = lock(&self.0);
+            let mut queue = self.0.lock();
             if queue.ended {
                 // Unlock, then drop the request, which refuses it.
                 drop(queue);
@@ -112,7 +111,7 @@ impl Inbox {
     /// Sets the end of the call. Only the first one counts.
     pub(crate) fn end(&self, end: Result<Answer, CallError>) {
         let waker = {
-            let mut queue = lock(&self.0);
+            let mut queue = self.0.lock();
             if queue.ended {
                 return;
             }
@@ -125,7 +124,7 @@ impl Inbox {
 
     /// Wakes the reader without a message. Returns whether one was waiting.
     pub(crate) fn wake_reader(&self) -> bool {
-        let waker = lock(&self.0).waker.take();
+        let waker = self.0.lock().waker.take();
         let some = waker.is_some();
         wake(waker);
         some
@@ -133,18 +132,18 @@ impl Inbox {
 
     /// Removes the waker of the reader.
     pub(crate) fn remove_waker(&self) {
-        lock(&self.0).waker = None;
+        self.0.lock().waker = None;
     }
 
     /// Whether any message came before the end.
     pub(crate) fn has_begun(&self) -> bool {
-        lock(&self.0).begun
+        self.0.lock().begun
     }
 
     /// Closes the queue for the reader. Returns whether the end was known, read or not, and the unread
     /// messages. Requests among them are refused when they are dropped.
     pub(crate) fn abandon(&self) -> (bool, InboxQueue) {
-        let mut queue = lock(&self.0);
+        let mut queue = self.0.lock();
         queue.waker = None;
         (queue.bytes, queue.progress) = (0, 0);
         (std::mem::replace(&mut queue.ended, true), std::mem::take(&mut queue.waiting))
@@ -152,11 +151,11 @@ impl Inbox {
 
     /// Number of log messages that were dropped because the queue was full.
     pub(crate) fn dropped(&self) -> u64 {
-        lock(&self.0).dropped
+        self.0.lock().dropped
     }
 
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Incoming>> {
-        let mut queue = lock(&self.0);
+        let mut queue = self.0.lock();
         if let Some((worth, incoming)) = queue.waiting.pop_front() {
             queue.bytes -= incoming.size();
             queue.progress -= usize::from(worth == MessagePriority::Progress);
@@ -238,7 +237,7 @@ mod tests {
     }
 
     fn waiting(inbox: &Inbox) -> Vec<(MessagePriority, usize)> {
-        lock(&inbox.0).waiting.iter().map(|(worth, one)| (*worth, one.size())).collect()
+        inbox.0.lock().waiting.iter().map(|(worth, one)| (*worth, one.size())).collect()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
     Call, ClientCapabilities, Core, Inbox, Incoming, ServerRequest,
     inbox::{MessagePriority, Overflow, QUEUE_LIMIT},
 };
-use crate::{CallError, Loss, util::lock::lock};
+use crate::{CallError, Loss};
 
 /// Receives messages of the server outside any call: changed lists, updated resources, logs, and requests of
 /// the server.
@@ -31,7 +31,7 @@ impl Listener {
         if let Some(error) = core.lost(crate::Delivery::NotSent) {
             inbox.end(Err(error));
         } else {
-            lock(&core.listeners).all.push((inbox.clone(), capabilities));
+            core.listeners.lock().all.push((inbox.clone(), capabilities));
             core.transport.listen(&core);
             core.hand_over_held(&inbox, capabilities);
             // The link may have ended between the check and the insertion.
@@ -58,7 +58,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Source::Link { core, inbox } = &self.source {
-            lock(&core.listeners).all.retain(|(listening, _)| !Arc::ptr_eq(listening, inbox));
+            core.listeners.lock().all.retain(|(listening, _)| !Arc::ptr_eq(listening, inbox));
             core.transport.listen(core);
             drop(inbox.abandon());
         }

@@ -6,6 +6,7 @@ mod client_capabilities;
 mod client_info;
 mod core;
 mod driver;
+mod end;
 mod inbox;
 pub(crate) mod list_pages;
 mod listener;

@@ -1,12 +1,9 @@
 //! Result of the version negotiation of a link.
 
 use http::HeaderValue;
+use stayput_sync::RwLock;
 use stayput_wire::{Era, ParamHeaders, Raw, Version, json, meta};
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use super::ClientInfo;
 
@@ -57,14 +54,14 @@ impl NegotiatedProtocol {
 
     pub(crate) fn param_headers(&self, tool: &str) -> Option<Arc<ParamHeaders>> {
         let marks = &self.modern.as_ref()?.marks;
-        marks.read().unwrap_or_else(PoisonError::into_inner).get(tool).cloned()
+        marks.read().get(tool).cloned()
     }
 
     /// Records from a page of `tools/list` which arguments are sent as headers. A tool with invalid marks is
     /// skipped: the server will refuse it and say why.
     pub(crate) fn learn_tools(&self, result: &str) {
         let Some(modern) = &self.modern else { return };
-        let mut known = modern.marks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = modern.marks.write();
         for (name, headers) in marks(result) {
             match headers {
                 Some(headers) => known.insert(name, Arc::new(headers)),

@@ -18,7 +18,6 @@ use crate::{
     CallError, Delivery,
     link::server_request::{NO_CLIENT_CAN_ANSWER, refusal},
     loss::session_unknown,
-    util::lock::lock,
 };
 
 /// Stream on which a message came.
@@ -117,7 +116,7 @@ impl Core {
         let number: Option<u64> = number.filter(|number| {
             matches!(via, MessageSource::Link) || via == MessageSource::Call(*number)
         });
-        let Some(pending_call) = number.and_then(|number| self.take(number)) else { return };
+        let Some(pending_call) = number.and_then(|number| self.take_call(number)) else { return };
         let what = format_args!(
             "the server sent an invalid answer, and it may have carried out the request: {}",
             error.problem()
@@ -154,12 +153,12 @@ impl Core {
             // Error for a message that the server could not read. It is assigned to the only call in flight, but not on a
             // shared link, where another client may have sent that message.
             (None, MessageSource::Link) if self.is_shared() => None,
-            (None, MessageSource::Link) => lock(&self.pending).only(),
+            (None, MessageSource::Link) => self.pending.lock().only(),
             (None, MessageSource::Call(own)) => Some(own),
         };
-        let Some(pending_call) = number.and_then(|number| self.take(number)) else {
+        let Some(pending_call) = number.and_then(|number| self.take_call(number)) else {
             if let Some(number) = number {
-                lock(&self.pending).settle(number);
+                self.pending.lock().settle(number);
             }
             self.counts().late.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -220,7 +219,7 @@ impl Core {
         worth: MessagePriority,
     ) {
         let pending_call = {
-            let mut pending = lock(&self.pending);
+            let mut pending = self.pending.lock();
             let number = match via {
                 MessageSource::Call(number) => Some(number),
                 MessageSource::Link if !self.is_shared() => pending.only(),
@@ -252,7 +251,7 @@ impl Core {
         if matches!(via, MessageSource::Call(own) if own != number) {
             return false;
         }
-        let found = lock(&self.pending).get(number).cloned();
+        let found = self.pending.lock().get(number).cloned();
         let Some(pending_call) = found else { return false };
         let mut edits = message.edit();
         if let Some(theirs) = &pending_call.id {
@@ -270,7 +269,7 @@ impl Core {
         let number = token.integer().and_then(|number| u64::try_from(number).ok());
         let number =
             number.filter(|n| matches!(via, MessageSource::Link) || via == MessageSource::Call(*n));
-        let pending_call = number.and_then(|number| lock(&self.pending).get(number).cloned());
+        let pending_call = number.and_then(|number| self.pending.lock().get(number).cloned());
         let pending_call = pending_call.inspect(|pending_call| pending_call.progress());
         let Some((pending_call, theirs)) =
             pending_call.as_ref().and_then(|it| Some((it, it.token.as_ref()?)))
@@ -288,7 +287,7 @@ impl Core {
     /// Forwards the cancellation of a server's request to its recipient, with the server's id.
     fn receive_withdrawal(self: &Arc<Self>, message: &Message<'_>) {
         let id = message.params().and_then(|params| params.find(&["requestId"]));
-        let Some(call) = id.and_then(|id| lock(&self.pending).withdrawn(id.as_str())) else {
+        let Some(call) = id.and_then(|id| self.pending.lock().withdrawn(id.as_str())) else {
             self.counts().late.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -307,7 +306,7 @@ impl Core {
             return self.tell(prepare::one_line(&pong));
         }
         let (number, recipient) = {
-            let mut pending = lock(&self.pending);
+            let mut pending = self.pending.lock();
             let (call, recipient) = match self.is_shared() {
                 true => shared_recipient(&mut pending, method, via),
                 false => self.recipient(&pending, ClientCapabilities::needed(method), via),
@@ -332,7 +331,7 @@ impl Core {
             RequestRecipient::Listener(inbox) => inbox.ask(asked),
             RequestRecipient::FirstClient => {
                 // Dropped after the lock is released: that refuses the request.
-                let refused = lock(&self.listeners).hold(asked);
+                let refused = self.listeners.lock().hold(asked);
                 drop(refused);
                 Ok(())
             }
@@ -351,13 +350,13 @@ impl Core {
         needed: ClientCapabilities,
         via: MessageSource,
     ) -> (Option<u64>, Option<RequestRecipient>) {
-        let listener = || lock(&self.listeners).find_answerer(needed);
+        let listener = || self.listeners.lock().find_answerer(needed);
         let number = match via {
             MessageSource::Call(number) => Some(number),
             MessageSource::Link => match pending.only_call_that_can_answer(needed) {
                 Some(number) => Some(number),
                 None if listener().is_some() => None,
-                None if lock(&self.listeners).holds(needed) => {
+                None if self.listeners.lock().holds(needed) => {
                     return (None, Some(RequestRecipient::FirstClient));
                 }
                 None => pending.only(),
@@ -369,7 +368,7 @@ impl Core {
     }
 
     fn tell_listeners(&self, message: &Message<'_>, worth: MessagePriority) {
-        let heard = lock(&self.listeners).tell(worth, &copy(message.text()));
+        let heard = self.listeners.lock().tell(worth, &copy(message.text()));
         if !heard {
             self.count_unanswerable();
         }

@@ -28,8 +28,6 @@ pub struct Attachment {
     pub initialize_result: String,
     /// Whether the link had a child process, whose state ended with it.
     pub is_process: bool,
-    /// Whether that process ended because the process that held the link was stopped on purpose.
-    pub is_stopped: bool,
 }
 
 /// A stored attachment cannot be read.
@@ -58,8 +56,38 @@ struct StoredAttachment {
     session: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     process: bool,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    stopped: bool,
+}
+
+impl StoredAttachment {
+    /// Converts `from`, with the session id in the form in which it is stored.
+    fn new(from: &Attachment, session: Option<String>) -> Self {
+        Self {
+            v: 1,
+            protocol: from.protocol,
+            version: from.version.as_str().to_owned(),
+            identity: from.identity.to_hex(),
+            initialize_result: from.initialize_result.clone(),
+            session,
+            process: from.is_process,
+        }
+    }
+
+    /// Converts it back, with the session id in plain text.
+    fn into_attachment(
+        self,
+        generation: Generation,
+        session: Option<String>,
+    ) -> Result<Attachment, AttachmentError> {
+        Ok(Attachment {
+            generation,
+            protocol: self.protocol,
+            version: Version::from(&*self.version),
+            identity: identity(&self.identity).ok_or(AttachmentError::Unreadable)?,
+            initialize_result: self.initialize_result,
+            session,
+            is_process: self.process,
+        })
+    }
 }
 
 const CONTEXT: &str = "upstream session";
@@ -84,7 +112,6 @@ impl Attachment {
             },
             session: link.session().map(str::to_owned),
             is_process,
-            is_stopped: false,
         }
     }
 
@@ -95,18 +122,8 @@ impl Attachment {
     pub fn seal(&self, key: &SealKey) -> Result<stayput_core::Attachment, SealError> {
         let session = self.session.as_ref();
         let session = session.map(|id| key.seal(CONTEXT, id.as_bytes())).transpose()?;
-        let body = StoredAttachment {
-            v: 1,
-            protocol: self.protocol,
-            version: self.version.as_str().to_owned(),
-            identity: self.identity.to_hex(),
-            initialize_result: self.initialize_result.clone(),
-            session,
-            process: self.is_process,
-            stopped: self.is_stopped,
-        };
         // Cannot fail: strings and flags only.
-        let body = serde_json::to_string(&body).unwrap_or_default();
+        let body = serde_json::to_string(&StoredAttachment::new(self, session)).unwrap_or_default();
         Ok(stayput_core::Attachment::new(self.generation, body))
     }
 
@@ -117,33 +134,15 @@ impl Attachment {
     pub fn open(kept: &stayput_core::Attachment, key: &SealKey) -> Result<Self, AttachmentError> {
         let unreadable = || AttachmentError::Unreadable;
         let body: StoredAttachment = serde_json::from_str(&kept.body).map_err(|_| unreadable())?;
-        let session = body.session.map(|sealed| key.open(CONTEXT, &sealed)).transpose()?;
+        let session = body.session.as_ref().map(|sealed| key.open(CONTEXT, sealed)).transpose()?;
         let session = session.map(String::from_utf8).transpose().map_err(|_| unreadable())?;
-        Ok(Self {
-            generation: kept.generation,
-            protocol: body.protocol,
-            version: Version::from(&*body.version),
-            identity: identity(&body.identity).ok_or_else(unreadable)?,
-            initialize_result: body.initialize_result,
-            session,
-            is_process: body.process,
-            is_stopped: body.stopped,
-        })
+        body.into_attachment(kept.generation, session)
     }
 
     /// Converts it to a text with which another process resumes the link. It is a secret: it contains the session id.
     #[must_use]
     pub fn to_secret_text(&self) -> String {
-        let body = StoredAttachment {
-            v: 1,
-            protocol: self.protocol,
-            version: self.version.as_str().to_owned(),
-            identity: self.identity.to_hex(),
-            initialize_result: self.initialize_result.clone(),
-            session: self.session.clone(),
-            process: self.is_process,
-            stopped: self.is_stopped,
-        };
+        let body = StoredAttachment::new(self, self.session.clone());
         // Cannot fail: strings, numbers and flags only.
         serde_json::to_string(&(self.generation.0, body)).unwrap_or_default()
     }
@@ -153,19 +152,10 @@ impl Attachment {
     /// # Errors
     /// If it is anything else.
     pub fn from_secret_text(text: &str) -> Result<Self, AttachmentError> {
-        let unreadable = || AttachmentError::Unreadable;
-        let (generation, body): (u64, StoredAttachment) =
-            serde_json::from_str(text).map_err(|_| unreadable())?;
-        Ok(Self {
-            generation: Generation(generation),
-            protocol: body.protocol,
-            version: Version::from(&*body.version),
-            identity: identity(&body.identity).ok_or_else(unreadable)?,
-            initialize_result: body.initialize_result,
-            session: body.session,
-            is_process: body.process,
-            is_stopped: body.stopped,
-        })
+        let (generation, mut body): (u64, StoredAttachment) =
+            serde_json::from_str(text).map_err(|_| AttachmentError::Unreadable)?;
+        let session = body.session.take();
+        body.into_attachment(Generation(generation), session)
     }
 
     /// Whether its session id was encrypted with an older key.

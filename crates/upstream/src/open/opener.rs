@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use stayput_http::Worker;
 use stayput_http::{Client, ClientSettings, Proxy, Target, Trust};
 use stayput_process::{Processes, Program, StartError};
+use stayput_sync::Mutex;
 use stayput_wire::Era;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -32,7 +33,7 @@ use crate::{
         handshake::{self, HandshakeAttempt, HandshakeError},
         started_child::StartedChild,
     },
-    util::{flag::CompletionGuard, lock::lock},
+    util::flag::CompletionGuard,
 };
 
 /// Opens links. Expensive resources are created once and shared: HTTP clients with their connections, and the
@@ -157,37 +158,41 @@ impl Opener {
         &self,
         plan: OpenRequest<'_>,
         permit: LinkPermit,
-        kept: &Attachment,
+        attachment: &Attachment,
     ) -> Result<Link, LinkOpenError> {
-        let session = session(kept).ok_or_else(|| ended(plan.server))?;
+        let session = session(attachment).ok_or_else(|| ended(plan.server))?;
         let raw = self
             .connect(plan, ServerProtocol::Legacy, LinkResource::LinkPermit(permit), Some(session))
             .await?;
         if let Some(core) = raw.core() {
-            let _ =
-                core.protocol.set(NegotiatedProtocol::new(kept.version.clone(), plan.client_info));
+            let _ = core
+                .protocol
+                .set(NegotiatedProtocol::new(attachment.version.clone(), plan.client_info));
         }
-        raw.into_link(InitializeResult::new(kept.version.clone(), &kept.initialize_result))
-            .ok_or_else(|| ended(plan.server))
+        raw.into_link(InitializeResult::new(
+            attachment.version.clone(),
+            &attachment.initialize_result,
+        ))
+        .ok_or_else(|| ended(plan.server))
     }
 
     /// Deletes a server-side session without a link.
     pub(crate) async fn delete_upstream_session(
         &self,
         plan: OpenRequest<'_>,
-        kept: &Attachment,
+        attachment: &Attachment,
     ) -> Result<(), LinkOpenError> {
         let expansion = self.folders.expansion(plan.server, plan.scope).await?;
         // The id is a secret of the server that it came from, which may be configured otherwise by now.
-        if plan.server.identity(&expansion) != kept.identity {
+        if plan.server.identity(&expansion) != attachment.identity {
             return Ok(());
         }
         let ResolvedTransport::Http(endpoint) = plan.server.resolve(&expansion)? else {
             return Ok(());
         };
-        let Some(session) = session(kept) else { return Ok(()) };
+        let Some(session) = session(attachment) else { return Ok(()) };
         let wire = self.wire(plan, endpoint, &expansion)?;
-        streamable::delete(&wire, &kept.version, &session).await;
+        streamable::delete(&wire, &attachment.version, &session).await;
         Ok(())
     }
 
@@ -432,7 +437,7 @@ impl Opener {
             return Ok(alike.with_own_pool());
         }
         let (now, key) = (Instant::now(), (server.shared_name(), server.identity(expansion)));
-        let mut pools = lock(&self.pools);
+        let mut pools = self.pools.lock();
         // By then the idle connections have timed out. While a link uses a client, further links get it from the route of
         // that link, and do not come here.
         let idle = ClientSettings::default().idle;
@@ -447,7 +452,7 @@ impl Opener {
     /// Returns the base client for this trust and proxy, from which the others are derived.
     fn alike(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, LinkOpenError> {
         let key = (endpoint.trust.clone(), endpoint.proxy.clone());
-        let mut clients = lock(&self.clients);
+        let mut clients = self.clients.lock();
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
         }
@@ -496,6 +501,6 @@ fn ended(server: &Server) -> LinkOpenError {
 }
 
 /// Session id of the server.
-fn session(kept: &Attachment) -> Option<ServerSession> {
-    ServerSession::new(kept.session.as_deref()?.as_bytes())
+fn session(attachment: &Attachment) -> Option<ServerSession> {
+    ServerSession::new(attachment.session.as_deref()?.as_bytes())
 }

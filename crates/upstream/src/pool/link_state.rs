@@ -1,11 +1,11 @@
-//! State of a link, and the end of a branch of a session.
+//! State of a link.
 
 use std::{sync::Arc, time::Duration};
 
-use stayput_core::{Generation, SessionId};
+use stayput_core::Generation;
 
-use super::{Links, all_gone, leaving};
-use crate::{LinkOwner, Loss, LossReason, Server, UnremovedPaths};
+use super::Links;
+use crate::{LinkOwner, Loss, Server};
 
 /// State of the link between a session and a server.
 #[derive(Clone, Debug)]
@@ -29,26 +29,10 @@ pub enum LinkState {
 }
 
 impl Links {
-    /// Returns the state of the link of `place` to `server`. Never waits.
+    /// Returns the state of the link of `link_owner` to `server`. Never waits.
     #[must_use]
     pub fn state(&self, server: &Server, link_owner: &LinkOwner) -> LinkState {
-        let entries = self.0.table.of_place(server, link_owner);
+        let entries = self.0.table.entries_for(server, link_owner);
         entries.first().map_or(LinkState::None, |entry| entry.state())
-    }
-
-    /// Ends all links of a branch of a session and removes its directories. The session itself stays open.
-    ///
-    /// The work continues if the future is dropped.
-    pub async fn end_part(&self, session: SessionId, branch: u64) -> UnremovedPaths {
-        let part = |scope: &crate::Scope| matches!(scope, crate::Scope::Session { session: of, branch: it, .. } if *of == session && *it == branch);
-        let entries = self.0.table.remove_where(|key| part(key.scope()));
-        let mut ended = leaving(&entries, LossReason::Ended);
-        ended.extend(self.0.probed.end(LossReason::Ended, part));
-        let folders = self.0.opener.folders.clone();
-        let ending = self.0.opener.runtime.spawn(async move {
-            all_gone(&ended).await;
-            folders.remove_branch(session, branch).await
-        });
-        ending.await.unwrap_or_default()
     }
 }

@@ -1,5 +1,6 @@
 //! Pool of links: maps a session and a server to one link.
 
+mod end;
 mod failure_backoff;
 mod link_report;
 mod link_state;
@@ -24,21 +25,21 @@ use std::{
     time::Duration,
 };
 
-use stayput_core::{Generation, SessionId};
+use stayput_core::Generation;
 use stayput_process::Processes;
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::runtime::Handle;
 
 use crate::{
     Attachment, AttachmentSink, Budget, BudgetUsage, ClientInfo, Isolation, Limits, Link, LinkKey,
     LinkOpenError, LinkOwner, Loss, LossReason, Profile, Recycle, RecycleFilter, Scope, Server,
-    SessionDirs, UnremovedPaths,
-    open::opener::{OpenRequest, Opener},
+    SessionDirs,
+    open::opener::Opener,
     pool::{
-        pool_entry::{EndingLink, PoolEntry},
+        pool_entry::PoolEntry,
         probed_links::{ProbedLink, ProbedLinks},
-        profiles::{ProfileRequest, Profiles},
+        profiles::{ProfileKey, ProfileRequest, Profiles},
     },
-    util::flag::{CompletionGuard, Flag},
+    util::flag::Flag,
 };
 use spares::Spares;
 use table::Table;
@@ -197,7 +198,7 @@ impl Links {
     }
 
     /// Returns the profile of a server. An unknown server is probed on a temporary link with the credentials
-    /// of `place`.
+    /// of `link_owner`.
     ///
     /// # Errors
     /// If the server cannot be probed, or the session ends meanwhile.
@@ -296,9 +297,7 @@ impl Links {
         server: &Server,
         link_owner: &LinkOwner,
     ) -> Option<Arc<Profile>> {
-        let scope = open::probe_scope(server, link_owner);
-        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
-        self.0.profiles.known(self.0.profiles.profile_key(server, identity, &link_owner.owner))
+        self.0.profiles.known(self.profile_key(server, link_owner).await?)
     }
 
     /// Returns the cached profile with current lists. If the server reported a changed list on any link of
@@ -309,10 +308,8 @@ impl Links {
         server: &Server,
         link_owner: &LinkOwner,
     ) -> Option<Arc<Profile>> {
-        let scope = open::probe_scope(server, link_owner);
-        let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
         let changed = || self.0.table.changed(server, &link_owner.owner);
-        let profile_key = self.0.profiles.profile_key(server, identity, &link_owner.owner);
+        let profile_key = self.profile_key(server, link_owner).await?;
         self.0.profiles.current(profile_key, self.0.opener.lists_changed(), changed).await
     }
 
@@ -324,10 +321,19 @@ impl Links {
         link_owner: &LinkOwner,
         link: &Link,
     ) -> Option<Arc<Profile>> {
+        let profile_key = self.profile_key(server, link_owner).await?;
+        self.0.profiles.relearn(profile_key, link).await
+    }
+
+    /// Returns the key of the profile that this owner sees. `None` if the identity of the server is not known.
+    async fn profile_key<'a>(
+        &self,
+        server: &Server,
+        link_owner: &'a LinkOwner,
+    ) -> Option<ProfileKey<'a>> {
         let scope = open::probe_scope(server, link_owner);
         let identity = self.0.opener.profile_identity(server, &scope).await.ok()?;
-        let profile_key = self.0.profiles.profile_key(server, identity, &link_owner.owner);
-        self.0.profiles.relearn(profile_key, link).await
+        Some(self.0.profiles.profile_key(server, identity, &link_owner.owner))
     }
 
     /// Stores a profile that was learned earlier, unless its era does not match the configured era of the server.
@@ -346,116 +352,6 @@ impl Links {
         if !self.is_closed() {
             self.0.spares.want(self, server);
         }
-    }
-
-    /// Ends all links of a session and removes its directories. Returns what could not be removed.
-    ///
-    /// The end begins when this function is called, and continues if the future is dropped. A link that is
-    /// opened for the session meanwhile waits for the end.
-    pub fn end(&self, session: SessionId) -> impl Future<Output = UnremovedPaths> + use<> {
-        self.end_with(session, Vec::new())
-    }
-
-    /// Ends all links of a session as [`Links::end`], and deletes those of its `remote` sessions for which there is
-    /// no link in this pool.
-    pub fn end_with(
-        &self,
-        session: SessionId,
-        mut remote: Vec<RemoteSession>,
-    ) -> impl Future<Output = UnremovedPaths> + use<> {
-        let (completion, gone) = CompletionGuard::new();
-        let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
-        let is_linked = |it: &RemoteSession| {
-            let same = |entry: &Arc<PoolEntry>| entry.server.name() == it.server.name();
-            entries.iter().any(|entry| same(entry) && *entry.key.scope() == it.scope)
-        };
-        remote.retain(|it| !is_linked(it));
-        // A released link leaves its session on the server: delete it there.
-        remote.extend(entries.iter().filter_map(|entry| entry.left_behind()));
-        let deletions: Vec<_> = remote.into_iter().filter_map(|it| self.delete(it)).collect();
-        // Start the end of all links first, then wait for all of them.
-        let mut ended = leaving(&entries, LossReason::Ended);
-        ended.extend(self.0.profiles.end(session).into_iter().map(EndingLink::Opening));
-        ended.extend(self.end_probed_of(session, LossReason::Ended));
-        ended.extend(earlier.map(EndingLink::Opening));
-        let inner = self.0.clone();
-        let ending = self.0.opener.runtime.spawn(async move {
-            all_gone(&ended).await;
-            for deletion in deletions {
-                let _ = deletion.await;
-            }
-            let kept = inner.opener.folders.remove_session(session).await;
-            inner.table.finish_end(session, &gone);
-            drop(completion);
-            kept
-        });
-        async move { ending.await.unwrap_or_default() }
-    }
-
-    /// Releases all links of a session that continues in another process. Sessions on the servers and local
-    /// directories are kept for the process that resumes it. Begins and continues as [`Links::end`].
-    pub fn release(&self, session: SessionId) -> impl Future<Output = ()> + use<> {
-        let (completion, gone) = CompletionGuard::new();
-        let (entries, earlier) = self.0.table.remove_session(session, gone.clone());
-        let mut ended = leaving(&entries, LossReason::Released);
-        ended.extend(self.end_probed_of(session, LossReason::Released));
-        ended.extend(earlier.map(EndingLink::Opening));
-        let inner = self.0.clone();
-        let releasing = self.0.opener.runtime.spawn(async move {
-            all_gone(&ended).await;
-            inner.table.finish_end(session, &gone);
-            drop(completion);
-        });
-        async move {
-            let _ = releasing.await;
-        }
-    }
-
-    /// Releases the links of `scope` to the servers of this name. Another process continues with their state, or with none.
-    /// Begins and continues as [`Links::end`].
-    pub fn release_scope(&self, server: &str, scope: &Scope) -> impl Future<Output = ()> + use<> {
-        let is_of = |key: &LinkKey| key.server() == server && key.scope() == scope;
-        let entries = self.0.table.remove_where(is_of);
-        let mut ended = leaving(&entries, LossReason::Released);
-        ended.extend(self.0.probed.end(LossReason::Released, |it| it == scope));
-        async move { all_gone(&ended).await }
-    }
-
-    fn end_probed_of(&self, session: SessionId, reason: LossReason) -> Vec<EndingLink> {
-        self.0.probed.end(reason, |scope| scope.session() == Some(session))
-    }
-
-    /// Deletes a server-side session that has no link.
-    fn delete(&self, remote: RemoteSession) -> Option<JoinHandle<()>> {
-        if !remote.is_deletable() {
-            return None;
-        }
-        let links = self.clone();
-        Some(self.0.opener.runtime.spawn(async move {
-            let RemoteSession { server, scope, attachment } = remote;
-            let client_info = ClientInfo::default();
-            let plan = OpenRequest { server: &server, scope: &scope, client_info: &client_info };
-            // Ignore errors: a server that cannot be reached has to expire the session itself.
-            let _ = links.0.opener.delete_upstream_session(plan, &attachment).await;
-        }))
-    }
-
-    /// Ends the link of `place` to `server`, if there is one, for all sessions that share it. The next link
-    /// has the next generation. For a branch of a session, only links of the branch itself are ended.
-    pub async fn restart(&self, server: &Server, link_owner: &LinkOwner, reason: LossReason) {
-        let mut entries = self.0.table.of_place(server, link_owner);
-        entries.retain(|entry| link_owner.branch == 0 || entry.key.scope().session().is_some());
-        let ended: Vec<_> = entries.iter().filter_map(|entry| entry.end(reason, false)).collect();
-        all_gone(&ended).await;
-    }
-
-    /// Ends links that were idle for at least `idle`. Returns their number.
-    pub fn close_idle(&self, idle: Duration) -> usize {
-        let entries = self.0.table.all();
-        let old = entries
-            .iter()
-            .filter(|entry| entry.idle_since().is_some_and(|at| at.elapsed() >= idle));
-        old.filter(|entry| entry.recycle()).count()
     }
 
     /// Lists all links that are live or being opened.
@@ -488,26 +384,6 @@ impl Links {
         self.0.opener.budget.used()
     }
 
-    /// Releases all links at once, under one deadline, and opens no more. The work continues if the future is
-    /// dropped.
-    pub async fn close(&self, limit: Duration) -> CloseSummary {
-        self.0.closed.raise();
-        let entries = self.0.table.remove_where(|_| true);
-        let mut ended = leaving(&entries, LossReason::Released);
-        let links = ended.iter().filter(|leaving| leaving.is_link()).count();
-        ended.extend(self.0.profiles.close().into_iter().map(EndingLink::Opening));
-        ended.push(EndingLink::Opening(self.0.spares.close()));
-        ended.extend(self.0.probed.close());
-        let processes = self.0.opener.processes.clone();
-        let closing = self.0.opener.runtime.spawn(async move {
-            let _ = tokio::time::timeout(limit, all_gone(&ended)).await;
-            let left = ended.iter().filter(|leaving| !leaving.is_gone()).count();
-            processes.close().await;
-            CloseSummary { links, left }
-        });
-        closing.await.unwrap_or_default()
-    }
-
     fn is_closed(&self) -> bool {
         self.0.closed.is_raised()
     }
@@ -538,18 +414,6 @@ impl Links {
         };
         let Ok(used) = tokio::task::spawn_blocking(measure).await else { return };
         self.0.opener.budget.set_memory(used.iter().sum(), used.len());
-    }
-}
-
-/// Ends all links for good, at once. Returns the ends to wait for.
-fn leaving(entries: &[Arc<PoolEntry>], reason: LossReason) -> Vec<EndingLink> {
-    entries.iter().filter_map(|entry| entry.end(reason, true)).collect()
-}
-
-/// Waits for each in turn. All ends were started before, so that this takes as long as the slowest one.
-async fn all_gone(all: &[EndingLink]) {
-    for leaving in all {
-        leaving.gone().await;
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl Links {
-    /// Returns the link of `place` to `server`. The first caller opens it; concurrent callers wait for the
+    /// Returns the link of `link_owner` to `server`. The first caller opens it; concurrent callers wait for the
     /// same attempt. A caller that is cancelled does not cancel the attempt.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Links {
         Ok(PooledLink::new(pin, link, generation, loss))
     }
 
-    /// Returns the live link of `place` to `server`, if there is one. Never waits.
+    /// Returns the live link of `link_owner` to `server`, if there is one. Never waits.
     #[must_use]
     pub fn find(&self, server: &Server, link_owner: &LinkOwner) -> Option<PooledLink> {
         let LinkOwner { owner, session, branch } = link_owner;
@@ -107,7 +107,7 @@ impl Links {
     /// Returns the isolation if it is configured or follows from an existing pool entry.
     fn settled(&self, server: &Server, link_owner: &LinkOwner) -> Option<Isolation> {
         chosen(server).or_else(|| {
-            let entries = self.0.table.of_place(server, link_owner);
+            let entries = self.0.table.entries_for(server, link_owner);
             entries.first().map(|entry| match entry.key.scope() {
                 Scope::Session { .. } => Isolation::PerSession,
                 Scope::Owner(_) => Isolation::PerOwner,
@@ -261,9 +261,7 @@ impl OpenAttempt {
         // also differs when that process had other session directories. It did not end if this process has it: then
         // another client of the session has another configuration of the server.
         let is_of_earlier = kept.is_process && !self.has_other_configuration();
-        let reason = if is_of_earlier && kept.is_stopped {
-            LossReason::Stopped
-        } else if kept.identity == identity || is_of_earlier {
+        let reason = if kept.identity == identity || is_of_earlier {
             LossReason::Released
         } else {
             LossReason::Reconfigured

@@ -3,13 +3,14 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use stayput_core::Generation;
+use stayput_sync::Mutex;
 use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
 use crate::{
@@ -21,10 +22,7 @@ use crate::{
         pooled_link::{PinGuard, PooledLink},
         resume_info::ResumeInfo,
     },
-    util::{
-        flag::{CompletionGuard, Flag},
-        lock::lock,
-    },
+    util::flag::{CompletionGuard, Flag},
 };
 
 /// Shorter lifetimes count as failures for the backoff.
@@ -151,7 +149,7 @@ impl PoolEntry {
     /// because both may use the same directory.
     pub(super) fn following(self, last: Attachment, gone: Arc<Flag>) -> Self {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.last = Some(Box::new(last));
             state.loss = Some(Arc::new(Loss::new(LossReason::Reconfigured, "")));
             state.after = Some(gone);
@@ -170,12 +168,12 @@ impl PoolEntry {
 
     /// Flag that has to be raised before a link is opened.
     pub(super) fn after(&self) -> Option<Arc<Flag>> {
-        lock(&self.state).after.clone()
+        self.state.lock().after.clone()
     }
 
     /// Attachment of the live link, or of the last one.
     pub(super) fn last_attachment(&self) -> Option<Attachment> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.notice_loss(&self.server);
         match &state.phase {
             Phase::Live { link, resume_info } => Some(resume_info.attachment(link, &self.server)),
@@ -185,7 +183,7 @@ impl PoolEntry {
 
     /// Number of calls in flight; 1 while a link is being opened.
     pub(super) fn in_flight(&self) -> usize {
-        match &lock(&self.state).phase {
+        match &self.state.lock().phase {
             Phase::Live { link, .. } if link.loss().is_none() => link.in_flight(),
             Phase::Opening { .. } => 1,
             Phase::Live { .. } | Phase::Empty => 0,
@@ -195,25 +193,25 @@ impl PoolEntry {
     /// Counts one more user. From now on the link is not idle, so that it is not evicted while callers wait
     /// for it to open.
     pub(super) fn pin(&self) {
-        lock(&self.state).pins += 1;
+        self.state.lock().pins += 1;
     }
 
     /// Counts one user less. If the link is now idle, notifies the budget.
     pub(super) fn unpin(&self) {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.pins -= 1;
             state.last_used = Instant::now();
         }
         // Usually no request waits for the budget, and the second lock is skipped.
-        if self.budget.is_awaited() && lock(&self.state).idle_since().is_some() {
+        if self.budget.is_awaited() && self.state.lock().idle_since().is_some() {
             self.budget.idle();
         }
     }
 
     /// Returns the next step to get the link. `waited` is the attempt that the caller waited for.
     pub(super) fn enter(&self, waited: Option<u64>) -> EntryStep {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.ended {
             return EntryStep::Failed(self.over());
         }
@@ -238,7 +236,7 @@ impl PoolEntry {
 
     /// Returns a guard of the link, if it is live.
     pub(super) fn hold(self: Arc<Self>) -> Option<PooledLink> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.notice_loss(&self.server);
         let Phase::Live { link, resume_info } = &state.phase else { return None };
         let (link, generation, loss) = (link.share(), resume_info.generation, state.loss.clone());
@@ -254,7 +252,7 @@ impl PoolEntry {
 
     /// Stores the abort handle of the task that opens the link.
     pub(super) fn opening(&self, attempt: u64, opener: AbortHandle) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let current = state.attempt == attempt;
         match &mut state.phase {
             Phase::Opening { task, .. } if current => *task = Some(opener),
@@ -265,7 +263,7 @@ impl PoolEntry {
 
     /// Attachment of the last link, and the loss that ended it.
     pub(super) fn before(&self) -> (Option<Attachment>, Option<Arc<Loss>>) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         (state.last.as_deref().cloned(), state.loss.clone())
     }
 
@@ -279,7 +277,7 @@ impl PoolEntry {
     ) -> bool {
         let resume_info = ResumeInfo::from_attachment(attachment, &self.server);
         let idle = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if state.ended || state.attempt != attempt {
                 // The attempt was given up. The caller drops the link.
                 return false;
@@ -306,7 +304,7 @@ impl PoolEntry {
     /// Stores the error of a failed attempt.
     pub(super) fn failed(&self, attempt: u64, error: Arc<LinkOpenError>) {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if state.attempt != attempt || !matches!(state.phase, Phase::Opening { .. }) {
                 return;
             }
@@ -323,7 +321,7 @@ impl PoolEntry {
     /// Ends the link. Returns what to wait for, if anything. With `for_good`, no other link is opened.
     pub(super) fn end(&self, reason: LossReason, for_good: bool) -> Option<EndingLink> {
         let leaving = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.ended |= for_good;
             state.close(reason, &self.server)
         };
@@ -333,7 +331,7 @@ impl PoolEntry {
 
     /// Session of a released link, which still exists on the server.
     pub(super) fn left_behind(&self) -> Option<RemoteSession> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let let_go = state.loss.as_ref().is_some_and(|loss| loss.leaves_state());
         let empty = matches!(state.phase, Phase::Empty);
         let last = state.last.as_deref().filter(|last| empty && let_go && last.can_resume());
@@ -343,7 +341,7 @@ impl PoolEntry {
 
     /// Ends the link if it is idle. Returns whether it was.
     pub(super) fn recycle(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let idle = state.idle_since().is_some();
         if idle {
             state.close(LossReason::Evicted, &self.server);
@@ -353,17 +351,17 @@ impl PoolEntry {
 
     /// Start of the idle time, if the link is live and unused.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        lock(&self.state).idle_since()
+        self.state.lock().idle_since()
     }
 
     /// Time of the last use.
     pub(super) fn last_used(&self) -> Instant {
-        lock(&self.state).last_used
+        self.state.lock().last_used
     }
 
     /// Returns the live link and its generation.
     pub(super) fn live(&self) -> Option<(Link, Generation)> {
-        match &lock(&self.state).phase {
+        match &self.state.lock().phase {
             Phase::Live { link, resume_info } if link.loss().is_none() => {
                 Some((link.share(), resume_info.generation))
             }
@@ -373,14 +371,14 @@ impl PoolEntry {
 
     /// State of the link.
     pub(super) fn state(&self) -> LinkState {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.notice_loss(&self.server);
         state.state()
     }
 
     /// Report for the operator.
     pub(super) fn report(&self) -> LinkReport {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.notice_loss(&self.server);
         let link = match &state.phase {
             Phase::Live { link, .. } => Some(Arc::new(link.share())),
@@ -401,7 +399,7 @@ impl PoolEntry {
     }
 
     pub(super) fn is_opening(&self) -> bool {
-        matches!(lock(&self.state).phase, Phase::Opening { .. })
+        matches!(self.state.lock().phase, Phase::Opening { .. })
     }
 
     fn over(&self) -> Arc<LinkOpenError> {

@@ -1,17 +1,15 @@
 //! Links that were opened to probe a server and wait for the session that follows.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use stayput_sync::Mutex;
 use stayput_wire::Era;
 use tokio::{task::AbortHandle, time::Instant};
 
 use super::{Links, pool_entry::EndingLink, spares::SpareReport};
 use crate::{
     ClientInfo, Identity, Link, LossReason, RecycleFilter, Scope, Server,
-    util::{flag::CompletionGuard, lock::lock},
+    util::flag::CompletionGuard,
 };
 
 /// Time for which such a link waits.
@@ -110,7 +108,7 @@ impl ProbedLinks {
     /// Keeps a link. Returns the number under which it can be removed. After [`ProbedLinks::close`] the link is ended
     /// at once.
     pub(super) fn keep(&self, links: &Links, probed: ProbedLink) -> u64 {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.kept += 1;
         let number = state.kept;
         if state.closed {
@@ -142,7 +140,7 @@ impl ProbedLinks {
         let dead = self.extract(|it| it.probed.link.loss().is_some());
         drop(dead);
         let found = {
-            let mut state = lock(&self.0);
+            let mut state = self.0.lock();
             let at = state.waiting.iter().position(|it| it.probed.fits(wanted))?;
             state.waiting.swap_remove(at)
         };
@@ -153,7 +151,7 @@ impl ProbedLinks {
 
     /// Reports the links that wait as spares.
     pub(super) fn report(&self) -> Vec<SpareReport> {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         let alive = state.waiting.iter().filter(|it| it.probed.link.loss().is_none());
         let report = |it: &WaitingLink| SpareReport {
             server: it.probed.server.shared_name(),
@@ -167,7 +165,7 @@ impl ProbedLinks {
     /// Ends the link that has waited longest, to free its permit.
     pub(super) fn give_up_one(&self, wanted: RecycleFilter<'_>) -> bool {
         let found = {
-            let mut state = lock(&self.0);
+            let mut state = self.0.lock();
             let is_of = |it: &WaitingLink| {
                 wanted.owner.is_none() || it.probed.scope.owner() == wanted.owner
             };
@@ -197,12 +195,12 @@ impl ProbedLinks {
 
     /// Ends all links and keeps no more. Returns what to wait for.
     pub(super) fn close(&self) -> Vec<EndingLink> {
-        lock(&self.0).closed = true;
+        self.0.lock().closed = true;
         ending(self.extract(|_| true), LossReason::Released)
     }
 
     fn extract(&self, which: impl Fn(&WaitingLink) -> bool) -> Vec<WaitingLink> {
-        lock(&self.0).waiting.extract_if(.., |it| which(it)).collect()
+        self.0.lock().waiting.extract_if(.., |it| which(it)).collect()
     }
 }
 

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use stayput_wire::Era;
 use tokio::time::Instant;
 
-use super::{Links, all_gone, leaving};
+use super::{
+    Links,
+    end::{begin_ends, wait_for_all},
+};
 use crate::{
     LinkKey, LossReason, Server, pool::pool_entry::PoolEntry, util::flag::CompletionGuard,
 };
@@ -34,13 +37,13 @@ impl Links {
         let keep = |key: &LinkKey| server.is_some_and(|server| is_of(key, server));
         let entries = self.0.table.remove_where(|key| key.server() == name && !keep(key));
         let (completion, gone) = CompletionGuard::new();
-        let mut ended = leaving(&entries, LossReason::Reconfigured);
+        let mut ended = begin_ends(&entries, LossReason::Reconfigured);
         ended.extend(self.0.probed.end_all(name, server.map(Server::configuration)));
         if let Some(server) = server {
             let all = entries.iter().map(|entry| (entry, gone.clone()));
             self.0.table.succeed(all, server, &self.0.opener.budget);
         }
-        all_gone(&ended).await;
+        wait_for_all(&ended).await;
         drop(completion);
     }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 use stayput_process::MemoryMeter;
+use stayput_sync::Mutex;
 
 use super::Links;
 use crate::{
@@ -19,10 +20,7 @@ use crate::{
     budget::link_permit::LinkPermit,
     open::started_child::StartedChild,
     session_dirs::SpareDir,
-    util::{
-        flag::{CompletionGuard, Flag},
-        lock::lock,
-    },
+    util::flag::{CompletionGuard, Flag},
 };
 
 /// Name and configuration of a server with spares.
@@ -66,7 +64,7 @@ impl StartingSpare {
     /// Ends the spare as soon as it has started. Returns whether this is the first such request.
     fn give_up(&self) -> bool {
         let first = !self.unwanted.swap(true, Ordering::Relaxed);
-        if let Some(permit) = &*lock(&self.permit) {
+        if let Some(permit) = &*self.permit.lock() {
             permit.leaving();
         }
         first
@@ -176,7 +174,7 @@ impl Spares {
         let key = key_of(server);
         // Ended after the lock is released.
         let _surplus: Vec<Spare> = {
-            let mut stocks = lock(&self.stocks);
+            let mut stocks = self.stocks.lock();
             if server.options().warm.count == 0 {
                 let stopped = stocks.remove(&key);
                 drop(stocks);
@@ -203,7 +201,7 @@ impl Spares {
         scope: &Scope,
     ) -> Option<StartedChild> {
         let (taken, stale) = {
-            let mut stocks = lock(&self.stocks);
+            let mut stocks = self.stocks.lock();
             let stock = stocks.get_mut(&key_of(server))?;
             let stale = stock.take_stale();
             (stock.take_for(scope), stale)
@@ -217,7 +215,7 @@ impl Spares {
     fn maintain(&self, links: &Links) -> Duration {
         let mut again = MAX_CHECK_INTERVAL;
         let (all, stale): (Vec<SpareKey>, Vec<_>) = {
-            let mut stocks = lock(&self.stocks);
+            let mut stocks = self.stocks.lock();
             let tended = stocks.iter_mut().map(|(key, stock)| {
                 again = again.min(stock.server.options().warm.max_age / 4);
                 (key.clone(), stock.take_stale())
@@ -231,9 +229,9 @@ impl Spares {
 
     /// Starts the missing spares, each in the background.
     fn refill(&self, links: &Links, key: &SpareKey) {
-        let Some(completion) = lock(&self.completion).clone() else { return };
+        let Some(completion) = self.completion.lock().clone() else { return };
         let starts: Vec<_> = {
-            let stocks = lock(&self.stocks);
+            let stocks = self.stocks.lock();
             let Some(stock) = stocks.get(key) else { return };
             (0..stock.missing()).map(|_| CountedStart::new(&stock.starting)).collect()
         };
@@ -248,7 +246,7 @@ impl Spares {
 
     /// Reports the spares that are ready.
     pub(super) fn report(&self) -> Vec<SpareReport> {
-        let stocks = lock(&self.stocks);
+        let stocks = self.stocks.lock();
         let all = stocks.values().flat_map(|stock| stock.ready.iter().map(move |it| (stock, it)));
         let all = all.filter(|(_, spare)| spare.started.is_alive());
         let report = |(stock, spare): (&SpareSet, &Spare)| SpareReport {
@@ -266,7 +264,7 @@ impl Spares {
         if wanted.owner.is_some() {
             return false;
         }
-        let mut stocks = lock(&self.stocks);
+        let mut stocks = self.stocks.lock();
         let spare = stocks.values_mut().find_map(|stock| stock.ready.pop());
         if spare.is_some() {
             drop(stocks);
@@ -280,14 +278,14 @@ impl Spares {
         let other = |(server, identity): &SpareKey, _: &mut SpareSet| {
             **server == *name && Some(*identity) != keep
         };
-        let old: Vec<_> = lock(&self.stocks).extract_if(other).collect();
+        let old: Vec<_> = self.stocks.lock().extract_if(other).collect();
         drop(old);
     }
 
     /// Drops all spares for good. The flag is raised when all are gone.
     pub(super) fn close(&self) -> Arc<Flag> {
-        let completion = lock(&self.completion).take();
-        let all = std::mem::take(&mut *lock(&self.stocks));
+        let completion = self.completion.lock().take();
+        let all = std::mem::take(&mut *self.stocks.lock());
         drop((all, completion));
         self.gone.clone()
     }
@@ -334,7 +332,7 @@ impl SpareStart {
             tracing::warn!(server = &*key.0, error = error.brief(), "spare process not started");
         }
         // Skip a stock of the same configuration that was created meanwhile: it starts its own spares.
-        if let Some(stock) = lock(&inner.spares.stocks).get_mut(&key)
+        if let Some(stock) = inner.spares.stocks.lock().get_mut(&key)
             && counted.is_of(stock)
         {
             stock.arrivals.retain(|other| !Arc::ptr_eq(other, &arrival));
@@ -355,7 +353,7 @@ impl SpareStart {
         let permit = inner.opener.budget.try_admit(None, Cost { process: true })?;
         let permit = Mutex::new(Some(LinkPermit::new(permit, self.completion.clone())));
         let arrival = Arc::new(StartingSpare { permit, unwanted: AtomicBool::new(false) });
-        let mut stocks = lock(&inner.spares.stocks);
+        let mut stocks = inner.spares.stocks.lock();
         let stock = stocks.get_mut(&self.key)?;
         if !self.counted.is_of(stock) {
             return None;
@@ -367,7 +365,7 @@ impl SpareStart {
     async fn start(&self, arrival: &Arc<StartingSpare>) -> Result<StartedChild, LinkOpenError> {
         let closed = || LinkOpenError::Ended { server: self.key.0.to_string() };
         let inner = self.links.upgrade().ok_or_else(closed)?;
-        let server = lock(&inner.spares.stocks).get(&self.key).map(|stock| stock.server.clone());
+        let server = inner.spares.stocks.lock().get(&self.key).map(|stock| stock.server.clone());
         let server = server.ok_or_else(closed)?;
         let dir = spare_dir(&inner, &server).await?;
         let mut expansion = Expansion::new(&Scope::Shared);
@@ -379,7 +377,7 @@ impl SpareStart {
         };
         let arrival = arrival.clone();
         let started =
-            inner.opener.start(&server, &launch, move || lock(&arrival.permit).take()).await?;
+            inner.opener.start(&server, &launch, move || arrival.permit.lock().take()).await?;
         Ok(started.with_dir(dir))
     }
 }

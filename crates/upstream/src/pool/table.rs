@@ -4,16 +4,17 @@ use std::{
     borrow::Borrow,
     collections::{HashMap, HashSet, hash_map::Entry},
     hash::{Hash, Hasher},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use stayput_core::{Owner, SessionId};
+use stayput_sync::Mutex;
 
 use crate::{
     Budget, Isolation, Link, LinkKey, LinkOwner, RecycleFilter, Server,
     pool::{pool_entry::PoolEntry, pooled_link::PinGuard},
     server::link_key::{LinkKeyParts, LinkKeyRef},
-    util::{flag::Flag, lock::lock},
+    util::flag::Flag,
 };
 
 /// All pool entries. The lock is held for a lookup only, never across an await.
@@ -71,7 +72,7 @@ impl Table {
         server: &Server,
         budget: &Budget,
     ) -> Result<PinGuard, Arc<Flag>> {
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         if let Some(KeyedEntry(entry)) = table.entries.get(key) {
             return Ok(PinGuard::new(entry.clone()));
         }
@@ -101,7 +102,7 @@ impl Table {
             }
             let key = LinkKey::new(server, old.key.scope().clone());
             let Some(last) = old.last_attachment() else { continue };
-            let mut table = lock(&self.0);
+            let mut table = self.0.lock();
             if !table.entries.contains(&key) {
                 let entry =
                     PoolEntry::new(key, server.clone(), budget.clone()).following(last, gone);
@@ -112,7 +113,7 @@ impl Table {
 
     /// Registers a request of this session that has no entry yet. Its flag is raised if the session ends.
     pub(super) fn register(&self, session: SessionId) -> OpenGuard<'_> {
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         let (count, over) = table.unopened.entry(session).or_default();
         *count += 1;
         OpenGuard { table: self, session, over: over.clone() }
@@ -121,11 +122,11 @@ impl Table {
     /// Finds the entry for a borrowed key.
     pub(super) fn find(&self, sought: &LinkKeyRef<'_>) -> Option<Arc<PoolEntry>> {
         let sought: &dyn LinkKeyParts = sought;
-        lock(&self.0).entries.get(sought).map(|entry| entry.0.clone())
+        self.0.lock().entries.get(sought).map(|entry| entry.0.clone())
     }
 
     pub(super) fn all(&self) -> Vec<Arc<PoolEntry>> {
-        lock(&self.0).entries.iter().map(|entry| entry.0.clone()).collect()
+        self.0.lock().entries.iter().map(|entry| entry.0.clone()).collect()
     }
 
     /// Removes all entries of a session. New requests wait for `gone`. Also returns the flag of an earlier
@@ -135,7 +136,7 @@ impl Table {
         session: SessionId,
         gone: Arc<Flag>,
     ) -> (Vec<Arc<PoolEntry>>, Option<Arc<Flag>>) {
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         if let Some((_, over)) = table.unopened.remove(&session) {
             over.raise();
         }
@@ -147,7 +148,7 @@ impl Table {
 
     /// Marks the end of a session as complete.
     pub(super) fn finish_end(&self, session: SessionId, gone: &Arc<Flag>) {
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         if table.endings.get(&session).is_some_and(|ending| Arc::ptr_eq(ending, gone)) {
             table.endings.remove(&session);
         }
@@ -155,14 +156,14 @@ impl Table {
 
     /// Returns all entries whose key matches.
     pub(super) fn all_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<PoolEntry>> {
-        let table = lock(&self.0);
+        let table = self.0.lock();
         let all = table.entries.iter().filter(|entry| which(&entry.0.key));
         all.map(|entry| entry.0.clone()).collect()
     }
 
     /// Removes these entries.
     pub(super) fn remove_all<'s>(&self, entries: impl Iterator<Item = &'s Arc<PoolEntry>>) {
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         for entry in entries {
             if table.entries.get(&entry.key).is_some_and(|known| Arc::ptr_eq(&known.0, entry)) {
                 table.remove(entry);
@@ -172,7 +173,7 @@ impl Table {
 
     /// Removes all entries whose key matches.
     pub(super) fn remove_where(&self, which: impl Fn(&LinkKey) -> bool) -> Vec<Arc<PoolEntry>> {
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         let all = table.entries.iter().filter(|entry| which(&entry.0.key));
         let entries: Vec<_> = all.map(|entry| entry.0.clone()).collect();
         entries.iter().for_each(|entry| table.remove(entry));
@@ -183,7 +184,7 @@ impl Table {
     /// since their lists were last fetched. Most recently used first.
     pub(super) fn changed(&self, server: &Server, owner: &Owner) -> Vec<Link> {
         let entries: Vec<_> = {
-            let table = lock(&self.0);
+            let table = self.0.lock();
             let own = table.entries.iter().map(|entry| &entry.0).filter(|entry| {
                 let key = &entry.key;
                 key.server() == server.name()
@@ -198,9 +199,13 @@ impl Table {
         links.into_iter().map(|(_, link)| link).collect()
     }
 
-    /// Returns the entries through which `place` may reach `server`, for every isolation.
-    pub(super) fn of_place(&self, server: &Server, link_owner: &LinkOwner) -> Vec<Arc<PoolEntry>> {
-        let table = lock(&self.0);
+    /// Returns the entries through which `link_owner` may reach `server`, for every isolation.
+    pub(super) fn entries_for(
+        &self,
+        server: &Server,
+        link_owner: &LinkOwner,
+    ) -> Vec<Arc<PoolEntry>> {
+        let table = self.0.lock();
         let all = [Isolation::PerSession, Isolation::PerOwner, Isolation::Shared];
         let keys = all.map(|isolation| LinkKey::for_owner(server, isolation, link_owner));
         keys.iter().filter_map(|key| Some(table.entries.get(key)?.0.clone())).collect()
@@ -210,7 +215,7 @@ impl Table {
     /// Returns whether there was one.
     pub(super) fn recycle(&self, wanted: RecycleFilter<'_>) -> bool {
         let fits: Vec<_> = {
-            let table = lock(&self.0);
+            let table = self.0.lock();
             let fits = table.entries.iter().map(|entry| &entry.0).filter(|entry| {
                 (!wanted.process || entry.server.is_process())
                     && (wanted.owner.is_none() || entry.key.scope().owner() == wanted.owner)
@@ -250,7 +255,7 @@ impl OpenGuard<'_> {
 
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
-        let mut table = lock(&self.table.0);
+        let mut table = self.table.0.lock();
         let Entry::Occupied(mut unopened) = table.unopened.entry(self.session) else { return };
         let (count, over) = unopened.get_mut();
         // After the end of the session, the entry is that of later requests.

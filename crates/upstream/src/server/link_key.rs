@@ -54,7 +54,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Scope of the link of `place` under `isolation`.
+    /// Scope of the link of `link_owner` under `isolation`.
     #[must_use]
     pub fn new(isolation: Isolation, link_owner: &LinkOwner) -> Self {
         let owner = link_owner.owner.clone();
@@ -185,7 +185,7 @@ fn hash<H: Hasher>(key: &(impl LinkKeyParts + ?Sized), state: &mut H) {
 }
 
 impl LinkKey {
-    /// Key of the link of `place` to `server` under `isolation`.
+    /// Key of the link of `link_owner` to `server` under `isolation`.
     #[must_use]
     pub fn for_owner(server: &Server, isolation: Isolation, link_owner: &LinkOwner) -> Self {
         Self::new(server, Scope::new(isolation, link_owner))

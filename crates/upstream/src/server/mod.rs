@@ -15,7 +15,7 @@ mod timeouts;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
 };
 
 use stayput_wire::Era;
@@ -25,7 +25,8 @@ use self::{
     http::HttpRecipe,
     stdio::StdioRecipe,
 };
-use crate::{server::redactor::Redactor, util::lock::lock};
+use crate::server::redactor::Redactor;
+use stayput_sync::Mutex;
 
 pub(crate) use self::expand::owner_hash;
 pub use self::{
@@ -284,7 +285,7 @@ impl Server {
         &self,
         initialize_result: InitializeResult,
     ) -> InitializeResult {
-        let mut last_initialize_result = lock(&self.0.last_initialize_result);
+        let mut last_initialize_result = self.0.last_initialize_result.lock();
         match &*last_initialize_result {
             Some(known) if *known == initialize_result => known.clone(),
             _ => last_initialize_result.insert(initialize_result).clone(),

@@ -1,5 +1,4 @@
-//! Small helpers: locks, flags, backoff.
+//! Small helpers: flags, backoff.
 
 pub(crate) mod backoff;
 pub(crate) mod flag;
-pub(crate) mod lock;

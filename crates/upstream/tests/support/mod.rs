@@ -1,6 +1,7 @@
 //! Helpers of the link tests: links on real processes, and operations on them.
 #![allow(
     dead_code,
+    unused_imports,
     clippy::unwrap_used,
     clippy::panic,
     reason = "each test file uses a part of it, and a test stops at the first surprise"
@@ -20,6 +21,7 @@ use std::{
 use stayput_core::{Owner, SessionId, Timestamp};
 use stayput_process::Grace;
 use stayput_process::Processes;
+pub(crate) use stayput_testkit::until;
 use stayput_testkit::{processes, program};
 use stayput_upstream::{
     Answer, CallError, CallOptions, ClientInfo, EraChoice, Limits, Link, LinkOpenError,
@@ -114,17 +116,6 @@ pub(crate) fn text(answer: &Answer) -> String {
     let result = answer.result().unwrap_or_else(|| panic!("{:?}", answer.error()));
     let result: serde_json::Value = serde_json::from_str(result).unwrap();
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned()
-}
-
-/// Waits for a condition.
-pub(crate) async fn until(what: &str, mut check: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if check() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("it did not happen in 20 seconds: {what}");
 }
 
 /// Closes the pool and checks that nothing is left.

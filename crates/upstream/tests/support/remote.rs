@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use stayput_testkit::mcp::TestServer;
+use stayput_testkit::until_some;
 use stayput_upstream::{
     Call, CallError, CallOptions, ClientCapabilities, Delivery, EraChoice, Http, Incoming,
     Isolation, Link, LinkOwner, Links, Listener, LossReason, Options, Server,
@@ -103,11 +104,6 @@ pub(crate) async fn hear(listener: &mut Listener, method: &str) -> Value {
 
 /// Waits until a counter of the server has this value.
 pub(crate) async fn until_counted(http: &TestServer, name: &str, wanted: u64) {
-    for _ in 0..1_000 {
-        if http.counted(name).await == wanted {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    panic!("{name} is {} and not {wanted}", http.counted(name).await);
+    let what = format!("{name} is {wanted}");
+    until_some(&what, async || (http.counted(name).await == wanted).then_some(())).await;
 }

@@ -69,11 +69,11 @@ impl Source {
     /// Reads the file. Returns the configuration and all files that it depends on.
     pub(crate) fn load(&self) -> (Result<Config, StartError>, Vec<PathBuf>) {
         let (config, files) = Config::load_with_files(&self.file);
-        let config = config.map(|config| Config {
-            listen: self.listen.unwrap_or(config.listen),
-            store: self.store.clone().unwrap_or(config.store),
-            data: self.data.clone().or(config.data),
-            ..config
+        let config = config.map(|mut config| {
+            config.settings.listen = self.listen.unwrap_or(config.listen);
+            config.settings.data = self.data.clone().or(config.settings.data);
+            config.store = self.store.clone().unwrap_or(config.store);
+            config
         });
         (config.map_err(StartError::from), files)
     }
@@ -102,7 +102,7 @@ struct FixedSettings {
     listen: SocketAddr,
     store: String,
     lease: Duration,
-    told: ObserveRules,
+    observe: ObserveRules,
     seal: Vec<SealKey>,
     cluster: Option<ClusterSettings>,
     /// Folder of keys and private folders, as configured.
@@ -124,7 +124,7 @@ impl ConfigReader {
             listen: config.listen,
             store: config.store.clone(),
             lease: config.lease,
-            told: config.observe.clone(),
+            observe: config.observe.clone(),
             seal: config.seal.clone(),
             cluster: config.cluster.clone(),
             data: config.data.clone(),
@@ -209,7 +209,8 @@ impl ConfigReader {
             number: before.number + 1,
             ..before.with_servers(server_set)
         });
-        let (retiring, drain) = (changes.retire(before), app.rules.drain.unwrap_or(DEFAULT_DRAIN));
+        let (retiring, drain) =
+            (changes.retire(before), app.rules.limits.drain.unwrap_or(DEFAULT_DRAIN));
         app.recent.calls.keep_arguments(app.rules.show_arguments);
         before.current.set(app.clone());
         // Open streams check their access by themselves.
@@ -256,8 +257,8 @@ impl FixedSettings {
         }
         for (what, as_before) in [
             ("lease", plan.lease == self.lease),
-            ("audit", plan.observe.audit == self.told.audit),
-            ("otlp", plan.observe.spans == self.told.spans),
+            ("audit", plan.observe.audit == self.observe.audit),
+            ("otlp", plan.observe.spans == self.observe.spans),
             ("seal", are_same(&plan.seal, &self.seal)),
             ("cluster", plan.cluster == self.cluster),
             ("data", configured == self.data),

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use stayput_core::Handle;
+use stayput_core::{Clock as _, Generation, Handle, Origin, Session, SystemClock};
 use stayput_identify::set_handle;
 use stayput_upstream::{Answer, InitializeResult};
-use stayput_wire::{Code, Edits, Era, Message, Raw, meta};
+use stayput_wire::{Code, Edits, Era, Message, Raw, json, meta};
 
 use crate::{
     call::{era, modern::bridge},
@@ -16,30 +16,30 @@ use crate::{
 
 /// Edits for the answer to a request. Answers of a modern server without session state pass unchanged.
 pub(crate) struct AnswerEdits<'a> {
-    asked: RequestRef<'a>,
+    request: RequestRef<'a>,
     /// Result of the handshake with the server, which says its era and its name.
     server: &'a InitializeResult,
     tools: Option<&'a ToolFilter>,
     /// State of the session, as JSON.
     state: Option<String>,
-    given: Option<&'a Handle>,
+    new_handle: Option<&'a Handle>,
     /// Whether the server speaks the era of the client, but not on this link.
     in_other_era: bool,
 }
 
 impl<'a> AnswerEdits<'a> {
-    pub(crate) fn new(asked: RequestRef<'a>, server: &'a InitializeResult) -> Self {
-        Self { asked, server, tools: None, state: None, given: None, in_other_era: false }
+    pub(crate) fn new(request: RequestRef<'a>, server: &'a InitializeResult) -> Self {
+        Self { request, server, tools: None, state: None, new_handle: None, in_other_era: false }
     }
 
     /// Filters the tools of `tools/list`.
     pub(crate) fn passing(self, tools: Option<&'a ToolFilter>) -> Self {
-        Self { tools: tools.filter(|_| self.asked.method == "tools/list"), ..self }
+        Self { tools: tools.filter(|_| self.request.method == "tools/list"), ..self }
     }
 
     /// Adds the session state and the new handle, if there are any.
-    pub(crate) fn with_state(self, state: Option<String>, given: Option<&'a Handle>) -> Self {
-        Self { state, given, ..self }
+    pub(crate) fn with_state(self, state: Option<String>, new_handle: Option<&'a Handle>) -> Self {
+        Self { state, new_handle, ..self }
     }
 
     /// Says in the answer that it was translated, if the server speaks the era of the client.
@@ -52,7 +52,7 @@ impl<'a> AnswerEdits<'a> {
     }
 
     fn listens(&self) -> bool {
-        era::listens(self.asked.method)
+        era::listens(self.request.method)
     }
 
     /// Returns the edited answer, and for an error the code that determines the HTTP status.
@@ -61,10 +61,10 @@ impl<'a> AnswerEdits<'a> {
             let code = answer.code();
             return match code {
                 Some(Code::URL_ELICITATION_REQUIRED)
-                    if self.is_legacy() && self.asked.method == "tools/call" =>
+                    if self.is_legacy() && self.request.method == "tools/call" =>
                 {
                     let result = bridge::tool_error(&bridge::visit_first(error));
-                    (reply::result(self.asked.id, &self.result(&result)).into(), None)
+                    (reply::result(self.request.id, &self.result(&result)).into(), None)
                 }
                 _ => translate_error_code(answer, code.filter(|_| self.is_legacy())),
             };
@@ -84,7 +84,7 @@ impl<'a> AnswerEdits<'a> {
             // A list that cannot be filtered is not shown.
             (None, Some(_)) => {
                 let sentence = "the server's list of tools cannot be read";
-                (reply::error(self.asked.id, Code::INTERNAL_ERROR, sentence).into(), None)
+                (reply::error(self.request.id, Code::INTERNAL_ERROR, sentence).into(), None)
             }
             (None, None) => (text, None),
         }
@@ -104,7 +104,7 @@ impl<'a> AnswerEdits<'a> {
 
     /// Whether the result says only that a task was told. The Rust SDK takes one with a `_meta` for the result of a tool.
     fn is_acknowledgement(&self) -> bool {
-        matches!(self.asked.method, "tasks/cancel" | "tasks/update")
+        matches!(self.request.method, "tasks/cancel" | "tasks/update")
     }
 
     fn edit(&self, edits: &mut Edits<'_>, result: Raw<'_>) {
@@ -114,7 +114,7 @@ impl<'a> AnswerEdits<'a> {
         let id = result.find(&[meta::META, meta::SUBSCRIPTION_ID]);
         if let Some(id) = id.filter(|_| self.listens()) {
             // The link uses its own subscription id; the client gets the id of its request.
-            edits.replace(id, self.asked.id);
+            edits.replace(id, self.request.id);
         }
         if let Some(state) = &self.state
             && !self.is_acknowledgement()
@@ -124,8 +124,8 @@ impl<'a> AnswerEdits<'a> {
         if self.in_other_era {
             edits.set_in(result, &[meta::META, meta::ERA], r#""legacy""#);
         }
-        if let Some(given) = self.given {
-            set_handle(edits, result, given);
+        if let Some(new_handle) = self.new_handle {
+            set_handle(edits, result, new_handle);
         }
         if let Some((list, shown)) = self.tools.and_then(|tools| tools.allowed_tools(result)) {
             edits.replace(list, &shown);
@@ -137,7 +137,7 @@ impl<'a> AnswerEdits<'a> {
         if result.find(&["resultType"]).and_then(Raw::text).is_none() {
             edits.set_in(result, &["resultType"], r#""complete""#);
         }
-        let caching = match self.asked.method {
+        let caching = match self.request.method {
             "resources/read" => Some((0, r#""private""#)),
             method if crate::catalog::list::is_list(method) => {
                 Some((crate::catalog::list::TTL, crate::catalog::list::PUBLIC))
@@ -170,6 +170,28 @@ fn translate_error_code(answer: Answer, legacy: Option<Code>) -> (Bytes, Option<
         Some(edits.apply().ok()?.into_owned().into())
     });
     (edited.unwrap_or(text), Some(code))
+}
+
+/// Returns as JSON whether the state that an agent remembers of a session is still valid.
+pub(crate) fn state_json(session: &Session, origin: Origin, generation: Generation) -> String {
+    let state = match origin {
+        Origin::New => "fresh",
+        Origin::Existing => "kept",
+        Origin::Lost(_) => "lost",
+    };
+    let record = session.record();
+    // The idle time starts at the end of this call, which is now.
+    let expires = record.expiry.deadline(record.created, SystemClock.now());
+    let expires = expires.map_or("null".to_owned(), |at| json::quote(&at.to_rfc3339()));
+    format!(
+        r#"{{"session":"{}","state":"{state}","generation":{generation},"expires":{expires}}}"#,
+        session.id()
+    )
+}
+
+/// Returns the same JSON for shared state, which belongs to no session.
+pub(crate) fn shared_state_json(generation: Generation) -> String {
+    format!(r#"{{"session":null,"state":"kept","generation":{generation},"expires":null}}"#)
 }
 
 #[cfg(test)]

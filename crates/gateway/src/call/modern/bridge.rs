@@ -13,7 +13,7 @@ pub(crate) const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// Returns a request for a legacy server, without the `_meta` keys of the modern era.
-pub(crate) fn outward<'a>(message: &Message<'a>) -> Cow<'a, str> {
+pub(crate) fn to_legacy_request<'a>(message: &Message<'a>) -> Cow<'a, str> {
     let unchanged = Cow::Borrowed(message.text());
     let Some(params) = message.params() else { return unchanged };
     let Some(fields) = params.find(&[meta::META]).filter(|meta| meta.is_object()) else {
@@ -35,7 +35,7 @@ pub(crate) fn outward<'a>(message: &Message<'a>) -> Cow<'a, str> {
 
 /// Returns the sentence that refuses a method of a modern client, if the server is of the legacy era and does not offer
 /// the method.
-pub(crate) fn lacks(server: &InitializeResult, method: &str) -> Option<String> {
+pub(crate) fn missing_method_error(server: &InitializeResult, method: &str) -> Option<String> {
     let capability = match method {
         "server/discover" => return None,
         "tools/list" | "tools/call" => Some("tools"),
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn sent(text: &str) -> String {
-        outward(&Message::parse(text.as_bytes()).unwrap()).into_owned()
+        to_legacy_request(&Message::parse(text.as_bytes()).unwrap()).into_owned()
     }
 
     /// Invariant 10: every other byte stays.

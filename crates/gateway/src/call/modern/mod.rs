@@ -2,5 +2,4 @@
 
 pub(crate) mod answer;
 pub(crate) mod bridge;
-pub(crate) mod state;
 pub(crate) mod validate;

@@ -7,7 +7,7 @@ use stayput_wire::{Code, Era, Message, ParamHeaders, Raw, Version, header as mcp
 
 use crate::{
     identify::RequestContext,
-    reply::{ReplyText, accept::accepts, status_of},
+    reply::{ReplyText, accepts, status_of},
 };
 
 /// Request that fails validation.

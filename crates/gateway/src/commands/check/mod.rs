@@ -17,7 +17,7 @@ mod probe;
 use std::{
     io::{self, IsTerminal as _, Write as _},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -36,6 +36,7 @@ use crate::{
     config::{Config, SETTINGS, command_server},
     observe::log,
 };
+use stayput_sync::Mutex;
 
 /// Number of servers that are probed concurrently. Each one needs several processes for a short time.
 const MAX_CONCURRENT_PROBES: usize = 4;
@@ -179,7 +180,7 @@ impl Progress {
     }
 
     fn change(&self, change: impl FnOnce(&mut (Vec<String>, usize))) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         change(&mut state);
         let (running, done) = &*state;
         self.show(&format!("{CLEAR_LINE}{done} of {} checked … {}", self.all, running.join(", ")));

@@ -17,7 +17,7 @@ const VERSION: &str = "2025-11-25";
 
 /// Connection to one server.
 pub(super) struct Connection<'a> {
-    way: &'a GatewayAddress,
+    gateway: &'a GatewayAddress,
     path: String,
     headers: Vec<(HeaderName, HeaderValue)>,
     next: Cell<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Connection<'a> {
 impl<'a> Connection<'a> {
     /// Sends `initialize` to a server of the gateway, or to all of them, on the named session if there is one.
     pub(super) async fn open(
-        way: &'a GatewayAddress,
+        gateway: &'a GatewayAddress,
         server: Option<&str>,
         session: Option<&str>,
     ) -> Result<Self, RemoteError> {
@@ -44,14 +44,14 @@ impl<'a> Connection<'a> {
             Some(server) => format!("/mcp/{}", crate::admin::encoded(server)),
             None => "/mcp".to_owned(),
         };
-        let mut connection = Self { way, path, headers, next: Cell::new(0) };
+        let mut connection = Self { gateway, path, headers, next: Cell::new(0) };
         let hello = json!({
             "protocolVersion": VERSION,
             "capabilities": {},
             "clientInfo": { "name": "stayput call", "version": env!("CARGO_PKG_VERSION") },
         });
         let mut response = connection.post("initialize", hello.clone()).await;
-        if matches!(response, Err(RemoteError::NoGateway(_))) && way.wait_for_start().await {
+        if matches!(response, Err(RemoteError::NoGateway(_))) && gateway.wait_for_start().await {
             connection.next.set(0);
             response = connection.post("initialize", hello).await;
         }
@@ -91,7 +91,7 @@ impl<'a> Connection<'a> {
 
     async fn send(&self, method: Method, body: String) -> Result<GatewayResponse, RemoteError> {
         let target = (method, &*self.path);
-        self.way.ask(target, &self.headers, Bytes::from(body), CALL_TIMEOUT).await
+        self.gateway.ask(target, &self.headers, Bytes::from(body), CALL_TIMEOUT).await
     }
 }
 

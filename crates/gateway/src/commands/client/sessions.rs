@@ -46,7 +46,7 @@ const HEADINGS: [&str; 11] = [
 ///
 /// # Errors
 /// [`RemoteError`] is a sentence for the user.
-pub(crate) async fn run(way: &GatewayAddress, args: SessionsArgs) -> Result<(), RemoteError> {
+pub(crate) async fn run(gateway: &GatewayAddress, args: SessionsArgs) -> Result<(), RemoteError> {
     let (json, filter) = (args.at.json, args.filter);
     if args.what.is_some() && filter != Filter::default() {
         let sentence =
@@ -54,21 +54,25 @@ pub(crate) async fn run(way: &GatewayAddress, args: SessionsArgs) -> Result<(), 
         return Err(RemoteError::Wrong(sentence.to_owned()));
     }
     match args.what.unwrap_or(SessionsCommand::Ls(filter)) {
-        SessionsCommand::Ls(filter) if filter.watch => return watch(way, &filter, json).await,
-        SessionsCommand::Ls(filter) => say(&list(way, &filter, json).await?),
+        SessionsCommand::Ls(filter) if filter.watch => return watch(gateway, &filter, json).await,
+        SessionsCommand::Ls(filter) => say(&list(gateway, &filter, json).await?),
         SessionsCommand::Show { id } => {
             let path = format!("/admin/sessions/{}", encoded(&id));
-            let session = ask(way, Method::GET, &path).await?.json()?;
+            let session = ask(gateway, Method::GET, &path).await?.json()?;
             say(&if json { session.to_string() } else { shown(&session, colours()) });
         }
-        SessionsCommand::End(end) => return end_all(way, end, json).await,
+        SessionsCommand::End(end) => return end_all(gateway, end, json).await,
     }
     Ok(())
 }
 
 /// Formats the sessions that match the filter.
-async fn list(way: &GatewayAddress, filter: &Filter, json: bool) -> Result<String, RemoteError> {
-    let (mut sessions, spares) = all_with_spares(way, filter, true).await?;
+async fn list(
+    gateway: &GatewayAddress,
+    filter: &Filter,
+    json: bool,
+) -> Result<String, RemoteError> {
+    let (mut sessions, spares) = all_with_spares(gateway, filter, true).await?;
     let found = sessions.len();
     if !filter.all && filter.state.is_none() {
         sessions.retain(|it| it["state"] != "away");
@@ -89,12 +93,12 @@ async fn list(way: &GatewayAddress, filter: &Filter, json: bool) -> Result<Strin
 }
 
 /// Lists the sessions again and again, until the gateway is gone or the program is ended.
-async fn watch(way: &GatewayAddress, filter: &Filter, json: bool) -> Result<(), RemoteError> {
+async fn watch(gateway: &GatewayAddress, filter: &Filter, json: bool) -> Result<(), RemoteError> {
     let clears = !json && std::io::stdout().is_terminal();
     let mut every = tokio::time::interval(WATCH_INTERVAL);
     loop {
         every.tick().await;
-        let text = list(way, filter, json).await?;
+        let text = list(gateway, filter, json).await?;
         let written = if clears { write(&format!("{CLEAR_SCREEN}{text}")) } else { write(&text) };
         // The reader of the output is gone.
         if written.is_err() {
@@ -104,25 +108,25 @@ async fn watch(way: &GatewayAddress, filter: &Filter, json: bool) -> Result<(), 
 }
 
 pub(super) async fn ask(
-    way: &GatewayAddress,
+    gateway: &GatewayAddress,
     method: Method,
     path: &str,
 ) -> Result<super::GatewayResponse, RemoteError> {
-    way.ask((method, path), &[], Bytes::new(), REQUEST_TIMEOUT).await
+    gateway.ask((method, path), &[], Bytes::new(), REQUEST_TIMEOUT).await
 }
 
 /// Returns all sessions that match the filter, page by page.
 pub(super) async fn all(
-    way: &GatewayAddress,
+    gateway: &GatewayAddress,
     filter: &Filter,
     memory: bool,
 ) -> Result<Vec<Value>, RemoteError> {
-    Ok(all_with_spares(way, filter, memory).await?.0)
+    Ok(all_with_spares(gateway, filter, memory).await?.0)
 }
 
 /// Returns all sessions that match the filter, page by page, and the spare processes.
 async fn all_with_spares(
-    way: &GatewayAddress,
+    gateway: &GatewayAddress,
     filter: &Filter,
     memory: bool,
 ) -> Result<(Vec<Value>, Vec<Value>), RemoteError> {
@@ -136,7 +140,7 @@ async fn all_with_spares(
     let (mut found, mut spares, mut cursor) = (Vec::new(), Vec::new(), String::new());
     loop {
         let path = format!("/admin/sessions?{query}{cursor}");
-        let mut page = ask(way, Method::GET, &path).await?.json()?;
+        let mut page = ask(gateway, Method::GET, &path).await?.json()?;
         if let Value::Array(sessions) = page["sessions"].take() {
             found.extend(sessions);
         }
@@ -162,17 +166,17 @@ fn spare_row(spare: &Value) -> Value {
     })
 }
 
-async fn end_all(way: &GatewayAddress, end: End, json: bool) -> Result<(), RemoteError> {
+async fn end_all(gateway: &GatewayAddress, end: End, json: bool) -> Result<(), RemoteError> {
     let ids = if end.ids.is_empty() {
         let filter = Filter { owner: end.owner, server: end.server, ..Filter::default() };
-        let found = all(way, &filter, false).await?;
+        let found = all(gateway, &filter, false).await?;
         found.iter().map(|it| it["id"].as_str().unwrap_or_default().to_owned()).collect()
     } else {
         end.ids
     };
     let (mut ended, mut failed) = (Vec::new(), Vec::new());
     for id in ids {
-        match end_one(way, &id).await {
+        match end_one(gateway, &id).await {
             Ok(id) => {
                 if !json {
                     say(&format!("ended {id}"));
@@ -192,13 +196,13 @@ async fn end_all(way: &GatewayAddress, end: End, json: bool) -> Result<(), Remot
 }
 
 /// Ends a session by its id, or by the first characters of it. Returns the id.
-async fn end_one(way: &GatewayAddress, id: &str) -> Result<String, RemoteError> {
+async fn end_one(gateway: &GatewayAddress, id: &str) -> Result<String, RemoteError> {
     let path = |id: &str| format!("/admin/sessions/{}", encoded(id));
     let id = match id.len() {
         ID_LENGTH => id.to_owned(),
-        _ => text(&ask(way, Method::GET, &path(id)).await?.json()?["id"]),
+        _ => text(&ask(gateway, Method::GET, &path(id)).await?.json()?["id"]),
     };
-    ask(way, Method::DELETE, &path(&id)).await?.good()?;
+    ask(gateway, Method::DELETE, &path(&id)).await?.good()?;
     Ok(id)
 }
 

@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
     pin::Pin,
     process::{Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stayput_core::{Clock as _, SessionId, SystemClock};
+use stayput_sync::Mutex;
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
@@ -45,7 +46,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Served page.
 struct Dashboard {
-    way: GatewayAddress,
+    gateway: GatewayAddress,
     /// Token of the printed address, until a browser has used it.
     token: Mutex<Option<Token>>,
     logins: Logins<()>,
@@ -55,11 +56,11 @@ struct Dashboard {
 ///
 /// # Errors
 /// [`RemoteError`] is a sentence for the user.
-pub(crate) async fn run(way: GatewayAddress, args: &UiArgs) -> Result<(), RemoteError> {
+pub(crate) async fn run(gateway: GatewayAddress, args: &UiArgs) -> Result<(), RemoteError> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| RemoteError::Wrong(format!("{what}: {error}"));
     // An unreachable gateway or a wrong token is an error here, not on the page.
-    way.ask((Method::GET, "/admin/status"), &[], Bytes::new(), FIRST_ANSWER).await?.good()?;
+    gateway.ask((Method::GET, "/admin/status"), &[], Bytes::new(), FIRST_ANSWER).await?.good()?;
     let listener = TcpListener::bind("127.0.0.1:0").await;
     let listener = listener.map_err(|error| failed("no port is free on 127.0.0.1", &error))?;
     let address = listener.local_addr().map_err(|error| failed("127.0.0.1", &error))?;
@@ -69,7 +70,7 @@ pub(crate) async fn run(way: GatewayAddress, args: &UiArgs) -> Result<(), Remote
     let mut stop = signal(SignalKind::terminate()).map_err(|error| failed("SIGTERM", &error))?;
     say(&format!("the dashboard is at {url}\nthe address works once; Ctrl-C ends the page"));
     let _file = if args.no_browser { None } else { open_browser(&url) };
-    let page = Dashboard { way, token: Mutex::new(Some(token)), logins: Logins::default() };
+    let page = Dashboard { gateway, token: Mutex::new(Some(token)), logins: Logins::default() };
     tokio::select! {
         () = accept(Arc::new(page), listener) => {}
         _ = tokio::signal::ctrl_c() => {}
@@ -194,7 +195,7 @@ impl Dashboard {
         }
         let sent = head.headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
         let sent = sent.and_then(|it| it.strip_prefix("Bearer ")).unwrap_or_default();
-        let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut token = self.token.lock();
         if !token.as_ref().is_some_and(|token| token.is(sent)) {
             let sentence = "this address was used already, or is not the one that `stayput ui` printed; start \
                             `stayput ui` again for a new one";
@@ -222,7 +223,7 @@ impl Dashboard {
             .filter(|(name, _)| wanted.contains(&name.as_str()))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
-        let answer = match self.way.forward((head.method.clone(), path), &headers).await {
+        let answer = match self.gateway.forward((head.method.clone(), path), &headers).await {
             Ok(answer) => answer,
             Err(error) => {
                 let sentence = error.to_string();

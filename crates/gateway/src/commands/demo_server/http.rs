@@ -1,18 +1,13 @@
 //! Demo server over Streamable HTTP, with a notebook for each `Mcp-Session-Id`.
 
-use std::{
-    io,
-    net::SocketAddr,
-    path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header as names};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use stayput_sync::Mutex;
 use stayput_wire::{Code, Era, Message, Version, header};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -129,7 +124,7 @@ impl HttpServer {
             return Ok(refused(StatusCode::BAD_REQUEST, Code::INVALID_REQUEST, what));
         }
         let Some(id) = text(headers, header::MCP_SESSION_ID) else { return self.begin(body) };
-        let mut sessions = self.sessions();
+        let mut sessions = self.0.lock();
         if !sessions.knows(id) {
             return Ok(unknown());
         }
@@ -146,7 +141,7 @@ impl HttpServer {
         let answer = peer.answer(body);
         match (method.as_deref(), answer) {
             (Some("initialize"), Some(answer)) if peer.version.is_some() => {
-                let id = self.sessions().begin(peer)?;
+                let id = self.0.lock().begin(peer)?;
                 let mut reply = answered(answer);
                 let id = HeaderValue::try_from(id).map_err(io::Error::other)?;
                 reply.headers_mut().insert(header::MCP_SESSION_ID, id);
@@ -164,13 +159,9 @@ impl HttpServer {
     fn delete(&self, headers: &HeaderMap) -> io::Result<Reply> {
         match text(headers, header::MCP_SESSION_ID) {
             None => Ok(status(StatusCode::BAD_REQUEST)),
-            Some(id) if self.sessions().end(id)? => Ok(status(StatusCode::NO_CONTENT)),
+            Some(id) if self.0.lock().end(id)? => Ok(status(StatusCode::NO_CONTENT)),
             Some(_) => Ok(unknown()),
         }
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,13 +4,10 @@
 mod holder;
 mod in_flight;
 
-use std::{
-    error::Error,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{error::Error, sync::MutexGuard, time::Duration};
 
 use stayput_core::{Handle, Key};
+use stayput_sync::Mutex;
 use stayput_wire::LineTooLong;
 use tokio::{
     io::{AsyncWriteExt as _, Stdin, Stdout},
@@ -116,7 +113,7 @@ pub(crate) async fn run(
 
 impl StdioProxy {
     fn in_flight(in_flight: &Mutex<InFlightRequests>) -> MutexGuard<'_, InFlightRequests> {
-        in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+        in_flight.lock()
     }
 
     async fn pass(&mut self, mut way: HolderAddress) -> Result<(), Box<dyn Error>> {

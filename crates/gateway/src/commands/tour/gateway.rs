@@ -1,13 +1,8 @@
 //! Gateway of the tour: `stayput serve` as a child process.
 
-use std::{
-    net::SocketAddr,
-    path::Path,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::Path, process::Stdio, sync::Arc, time::Duration};
 
+use stayput_sync::Mutex;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
     process::{Child, ChildStderr, Command},
@@ -60,7 +55,7 @@ impl Gateway {
     /// Kills it with SIGKILL.
     pub(super) async fn kill(&mut self) -> StepResult<()> {
         if let Ok(Some(status)) = self.child.try_wait() {
-            let last = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = self.stderr_tail.lock();
             return Err(format!("the gateway was gone before it was killed ({status}): {last}"));
         }
         self.child.kill().await.map_err(|error| format!("the gateway cannot be killed: {error}"))
@@ -91,6 +86,6 @@ async fn listening(lines: &mut Lines<BufReader<ChildStderr>>) -> StepResult<Sock
 /// Keeps the last line of the gateway's stderr. Reads all lines, so that the gateway never blocks on a full pipe.
 async fn drain(mut lines: Lines<BufReader<ChildStderr>>, stderr_tail: Arc<Mutex<String>>) {
     while let Ok(Some(line)) = lines.next_line().await {
-        *stderr_tail.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        *stderr_tail.lock() = line;
     }
 }

@@ -5,10 +5,13 @@ mod files;
 mod mutants;
 mod schema;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use stayput_config::Environment;
-use stayput_core::{Owner, SessionId, Timestamp};
+use stayput_core::{Expiry, Owner, SessionId, Timestamp};
 use stayput_identify::CustomSource;
 use stayput_process::Grace;
 use stayput_upstream::{
@@ -193,7 +196,7 @@ fn identification_settings_are_read() {
             "hints": ["vscode"], "unidentified": "mint", "session_tools": "all"}}"#,
     )
     .unwrap();
-    let Identify { name_sources, hints, unidentified, session_tools } = config.identify;
+    let Identify { name_sources, hints, unidentified, session_tools } = config.settings.identify;
     assert!(!name_sources.meta && name_sources.cookie && name_sources.header);
     let header = CustomSource::Header(http::HeaderName::from_static("x-chat-id"));
     assert_eq!(

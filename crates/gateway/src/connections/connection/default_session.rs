@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use stayput_core::{ActiveSession, Session, SessionId, Sessions};
@@ -41,25 +41,21 @@ impl Connection {
         LinkOwner::new(self.owner.clone(), self.default_session())
     }
 
-    pub(super) fn used_sessions(&self) -> MutexGuard<'_, UsedSessions> {
-        self.used_sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the session of calls that name none.
     pub(crate) fn default_session(&self) -> SessionId {
-        self.used_sessions().replacement.unwrap_or(self.session)
+        self.used_sessions.lock().replacement.unwrap_or(self.session)
     }
 
     /// Returns the default session in use, if it is cached and still valid. Needs no lookup and no waiting.
     pub(crate) fn reenter_default_session(&self, sessions: &Sessions) -> Option<ActiveSession> {
-        let cached = self.used_sessions().cached.upgrade()?;
+        let cached = self.used_sessions.lock().cached.upgrade()?;
         sessions.reenter(cached)
     }
 
     /// Caches the default session after a call has used it. The cache is weak: after the session has ended, the next
     /// call looks it up by its id and learns of the end.
     pub(crate) fn cache_default_session(&self, session: &Arc<Session>) {
-        let mut used_sessions = self.used_sessions();
+        let mut used_sessions = self.used_sessions.lock();
         if used_sessions.replacement.unwrap_or(self.session) == session.id() {
             used_sessions.cached = Arc::downgrade(session);
         }
@@ -67,13 +63,13 @@ impl Connection {
 
     /// Makes this session the default session.
     pub(crate) fn set_default_session(&self, session: SessionId) {
-        self.used_sessions().set_default(session);
+        self.used_sessions.lock().set_default(session);
     }
 
     /// Replaces an ended default session, unless another session has replaced it already. Returns the current default
     /// session.
     pub(crate) fn replace_default_session(&self, ended: SessionId, next: SessionId) -> SessionId {
-        let mut used_sessions = self.used_sessions();
+        let mut used_sessions = self.used_sessions.lock();
         let now = used_sessions.replacement.unwrap_or(self.session);
         if now != ended {
             return now;
@@ -84,7 +80,7 @@ impl Connection {
 
     /// Records that a call named this session.
     pub(crate) fn note_named_session(&self, session: SessionId) {
-        let mut used_sessions = self.used_sessions();
+        let mut used_sessions = self.used_sessions.lock();
         if used_sessions.named.back() == Some(&session) {
             return;
         }
@@ -98,7 +94,7 @@ impl Connection {
     /// Returns all sessions that the connection uses.
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         let own = self.default_session();
-        let used_sessions = self.used_sessions();
+        let used_sessions = self.used_sessions.lock();
         let others = used_sessions.named.iter().copied().filter(|used| *used != own);
         std::iter::once(own).chain(others).collect()
     }

@@ -20,12 +20,12 @@ pub(super) struct InFlightCall {
 impl Connection {
     /// Number of calls in flight.
     pub(crate) fn calls_in_flight(&self) -> usize {
-        self.activity().calls.len()
+        self.activity.lock().calls.len()
     }
 
     /// Registers the id of a call before the call is made. `None` if a call with this id is in flight.
     pub(crate) fn begin(self: &Arc<Self>, id: &Arc<str>) -> Option<InFlight> {
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         if activity.calls.iter().any(|flight| flight.id == *id) {
             return None;
         }
@@ -40,7 +40,7 @@ impl Connection {
 
     /// Cancels a call of the client.
     pub(crate) fn cancel(&self, id: &str) {
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         let flight = activity.calls.iter_mut().find(|flight| *flight.id == *id);
         let call = flight.and_then(|flight| {
             flight.cancelled = true;
@@ -70,14 +70,14 @@ pub(crate) struct InFlight {
 impl InFlight {
     /// Whether the client cancelled the call, or the connection was closed.
     pub(crate) fn is_cancelled(&self) -> bool {
-        let mut activity = self.connection.activity();
+        let mut activity = self.connection.activity.lock();
         activity.flight(self.number).is_none_or(|flight| flight.cancelled)
     }
 
     /// Records that the call was sent. Cancels it at once if the client cancelled it meanwhile.
     pub(crate) fn sent(&self, call: &Canceller) {
         let cancelled = {
-            let mut activity = self.connection.activity();
+            let mut activity = self.connection.activity.lock();
             match activity.flight(self.number) {
                 Some(flight) => {
                     flight.call = Some(call.clone());
@@ -95,7 +95,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut activity = self.connection.activity();
+        let mut activity = self.connection.activity.lock();
         let at = activity.calls.iter().position(|flight| flight.number == self.number);
         let source = at.map(|at| activity.calls.swap_remove(at));
         // An idle connection keeps no list.

@@ -37,7 +37,7 @@ impl Drop for RelayTask {
 impl Connection {
     /// Registers the task that delivers messages of a link, and aborts the previous one of that link.
     pub(crate) fn add_listen_task(&self, link: LinkKey, task: AbortHandle) {
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         let tasks = &mut activity.rare().listen_tasks;
         tasks.retain(|(_, task)| !task.is_finished());
         let before = tasks.iter().position(|(known, _)| *known == link);
@@ -51,7 +51,7 @@ impl Connection {
 
     /// Whether the client has a stream, but no task delivers the messages of this link yet.
     pub(crate) fn lacks_listener_for(&self, link: &LinkKey) -> bool {
-        let activity = self.activity();
+        let activity = self.activity.lock();
         let mut tasks = activity.rare.iter().flat_map(|rare| &rare.listen_tasks);
         activity.listen_stream.is_some() && !tasks.any(|(known, _)| known == link)
     }
@@ -69,7 +69,7 @@ impl Connection {
     fn set_listen_stream(&self, stream: Arc<EventStream>, principal: &Principal, is_relayed: bool) {
         let (principal, relays) = (principal.clone(), Vec::new());
         let next = ListenStream { stream, principal, is_relayed, relays };
-        let before = self.activity().listen_stream.replace(next);
+        let before = self.activity.lock().listen_stream.replace(next);
         if let Some(before) = before {
             before.stream.end();
         }
@@ -77,7 +77,7 @@ impl Connection {
 
     /// Returns the stream on which the client itself listens here, until it has ended, and the principal that opened it.
     pub(crate) fn own_stream(&self) -> Option<(Arc<EventStream>, Principal)> {
-        let activity = self.activity();
+        let activity = self.activity.lock();
         let own = activity.listen_stream.as_ref().filter(|own| !own.is_relayed)?;
         (!own.stream.has_ended()).then(|| (own.stream.clone(), own.principal.clone()))
     }
@@ -89,7 +89,7 @@ impl Connection {
         }
         if let Some((stream, _)) = self.own_stream() {
             stream.end();
-            let listen_stream = &mut self.activity().listen_stream;
+            let listen_stream = &mut self.activity.lock().listen_stream;
             listen_stream.iter_mut().for_each(|it| it.relays.clear());
         }
     }
@@ -98,7 +98,7 @@ impl Connection {
     /// a stream of the client, the task is aborted.
     pub(crate) fn add_relay(&self, replica: HolderId, task: AbortHandle) {
         let relay = RelayTask { replica, task };
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         let Some(listen_stream) = &mut activity.listen_stream else { return };
         let keeps = |it: &RelayTask| it.replica != replica && !it.task.is_finished();
         listen_stream.relays.retain(keeps);
@@ -107,14 +107,14 @@ impl Connection {
 
     /// Whether a task reads the messages of links at this replica.
     pub(crate) fn has_relay(&self, replica: HolderId) -> bool {
-        let activity = self.activity();
+        let activity = self.activity.lock();
         let mut relays = activity.listen_stream.iter().flat_map(|it| &it.relays);
         relays.any(|it| it.replica == replica && !it.task.is_finished())
     }
 
     /// Updates the principal of the listening client.
     pub(crate) fn set_listening_principal(&self, principal: &Principal) {
-        if let Some(listen_stream) = &mut self.activity().listen_stream {
+        if let Some(listen_stream) = &mut self.activity.lock().listen_stream {
             listen_stream.principal = principal.clone();
         }
     }
@@ -126,7 +126,7 @@ impl Connection {
         authenticate: impl FnOnce(&Principal) -> Option<Principal>,
         may_use: impl Fn(&str, &Principal) -> bool,
     ) {
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         let activity = &mut *activity;
         let Some(listen_stream) = activity
             .listen_stream
@@ -152,7 +152,11 @@ impl Connection {
 
     /// Returns the stream that the client listens on.
     pub(crate) fn listen_stream(&self) -> Option<Arc<EventStream>> {
-        self.activity().listen_stream.as_ref().map(|listen_stream| listen_stream.stream.clone())
+        self.activity
+            .lock()
+            .listen_stream
+            .as_ref()
+            .map(|listen_stream| listen_stream.stream.clone())
     }
 
     /// Returns the stream that the client listens on here, if `accepts` returns true for the client.
@@ -160,7 +164,7 @@ impl Connection {
         &self,
         accepts: impl Fn(&Owner, &Claims) -> bool,
     ) -> Option<Arc<EventStream>> {
-        let activity = self.activity();
+        let activity = self.activity.lock();
         let listen_stream = activity.listen_stream.as_ref();
         let listen_stream = listen_stream.filter(|listen_stream| {
             !listen_stream.is_relayed && accepts(&self.owner, &listen_stream.principal.claims)
@@ -176,7 +180,7 @@ impl Connection {
 
     /// Detaches the stream, because another connection uses it now. This connection then closes without ending it.
     pub(crate) fn detach_stream(&self) {
-        self.activity().listen_stream = None;
+        self.activity.lock().listen_stream = None;
     }
 
     /// Returns the single stream of the client, if it has only one.

@@ -1,24 +1,24 @@
-//! Connection of one client: its `initialize` data, and its calls, streams and subscriptions.
+//! Connection of one client: its `initialize` data, its calls, streams and subscriptions, and the links it has used.
 
 mod default_session;
 mod in_flight;
 mod listen_stream;
 mod preferences;
 mod server_requests;
-mod used_links;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
 use serde::{Deserialize, Serialize};
 use stayput_core::{Connection as InStore, Generation, Handle, HandleHash, Owner, SessionId};
+use stayput_sync::Mutex;
 use stayput_upstream::{ClientCapabilities, ClientInfo, LinkKey};
 use stayput_wire::Version;
 use tokio::{task::AbortHandle, time::Instant};
@@ -42,6 +42,9 @@ use crate::{
         stream_cache::ConnectionStreams,
     },
 };
+
+/// Largest number of links that are remembered per connection.
+const MAX_LINKS: usize = 256;
 
 /// Client that has completed `initialize`. `Mcp-Session-Id` names the connection, not the session.
 pub(crate) struct Connection {
@@ -192,7 +195,7 @@ impl Connection {
         let target = Target::from_stored(&kept.server);
         let restored = Self::new(named, session, target, (version, client_info));
         if kept.preferences != ClientPreferences::default() {
-            restored.activity().rare().preferences = kept.preferences;
+            restored.activity.lock().rare().preferences = kept.preferences;
         }
         Some(Self { stdio: kept.stdio, noted: Mutex::default(), ..restored })
     }
@@ -234,27 +237,20 @@ impl Connection {
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         let used = self.used.load(Ordering::Relaxed) || self.is_in_use() || !self.is_idle();
         used && self
-            .noted()
+            .noted
+            .lock()
             .is_none_or(|noted| now.duration_since(noted) >= InStore::TOUCH_INTERVAL)
     }
 
     /// Marks the use as recorded in the store.
     pub(crate) fn set_noted(&self, now: Instant) {
         self.used.store(false, Ordering::Relaxed);
-        *self.noted() = Some(now);
-    }
-
-    fn noted(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn activity(&self) -> MutexGuard<'_, Activity> {
-        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.noted.lock() = Some(now);
     }
 
     /// Whether nothing is in flight, so that the connection can be dropped from memory while the store keeps it.
     pub(crate) fn is_idle(&self) -> bool {
-        let activity = self.activity();
+        let activity = self.activity.lock();
         let listens = activity
             .listen_stream
             .as_ref()
@@ -264,29 +260,32 @@ impl Connection {
 
     /// Whether nothing is in flight and the stored form holds the whole state.
     pub(crate) fn matches_stored(&self) -> bool {
-        let is_replaced = self.used_sessions().is_replaced();
-        self.is_idle() && !is_replaced && self.activity().rare.is_none() && self.streams.is_empty()
+        let is_replaced = self.used_sessions.lock().is_replaced();
+        self.is_idle()
+            && !is_replaced
+            && self.activity.lock().rare.is_none()
+            && self.streams.is_empty()
     }
 
     /// Whether a call is in flight.
     pub(crate) fn has_calls(&self) -> bool {
-        !self.activity().calls.is_empty()
+        !self.activity.lock().calls.is_empty()
     }
 
     /// Returns a list that a server sent to this client after a change.
     pub(crate) fn changed_list(&self, server: &str, list: &List) -> Option<Arc<Index>> {
-        self.activity().rare.as_ref()?.seen.get(server, list)
+        self.activity.lock().rare.as_ref()?.seen.get(server, list)
     }
 
     /// Stores pages of a list that a server sent after a change.
     pub(crate) fn store_changed_list(&self, server: &str, list: &'static List, pages: &[Page]) {
-        self.activity().rare().seen.add(server, list, pages);
+        self.activity.lock().rare().seen.add(server, list, pages);
     }
 
     /// Closes the connection for good: cancels the calls in flight and ends the streams.
     pub(crate) fn close(&self) {
         let activity = {
-            let mut activity = self.activity();
+            let mut activity = self.activity.lock();
             // The counter goes on, so that a call which is still in flight is not mistaken for a later one.
             let after = Activity { flights: activity.flights, ..Activity::default() };
             std::mem::replace(&mut *activity, after)
@@ -337,6 +336,28 @@ impl Drop for ConnectionGuard {
 }
 
 impl Connection {
+    /// Notes that the client uses a link, which is named by its pool entry. Returns whether this is the first use in this
+    /// generation. A call compares two numbers only.
+    pub(crate) fn note_link_use(&self, entry_id: u64, generation: Generation) -> bool {
+        let mut activity = self.activity.lock();
+        if let Some((known, at)) = &mut activity.last_link
+            && *known == entry_id
+        {
+            return std::mem::replace(at, generation) != generation;
+        }
+        let before = activity.last_link.replace((entry_id, generation));
+        let Some(before) = before else { return true };
+        let others = &mut activity.rare().used_links;
+        let known = others.iter().rposition(|(known, _)| *known == entry_id);
+        let known = known.map(|at| others.remove(at));
+        if others.len() >= MAX_LINKS {
+            // Introducing the client to a link twice does no harm.
+            others.clear();
+        }
+        others.push(before);
+        known.is_none_or(|(_, at)| at != generation)
+    }
+
     /// Number that tells connections apart in the dashboard: the start of the hash, which is not secret.
     pub(crate) fn number(&self) -> u32 {
         let [a, b, c, d, ..] = *self.hash.as_bytes();

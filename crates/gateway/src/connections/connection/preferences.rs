@@ -41,7 +41,7 @@ impl ClientPreferences {
 impl Connection {
     /// Whether the client has preferences that must be sent to a new link.
     pub(crate) fn has_preferences(&self) -> bool {
-        let activity = self.activity();
+        let activity = self.activity.lock();
         activity.rare.as_ref().is_some_and(|rare| rare.preferences != ClientPreferences::default())
     }
 
@@ -53,12 +53,12 @@ impl Connection {
 
     /// Number of changes of the preferences in this process.
     pub(crate) fn preference_changes(&self) -> u64 {
-        self.activity().rare.as_ref().map_or(0, |rare| rare.preference_changes)
+        self.activity.lock().rare.as_ref().map_or(0, |rare| rare.preference_changes)
     }
 
     /// Replaces the preferences by stored ones, unless they were changed here since there were this many `changes`.
     pub(crate) fn set_preferences(&self, stored: ClientPreferences, changes: u64) {
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         if activity.rare.is_none() && stored == ClientPreferences::default() {
             return;
         }
@@ -77,7 +77,7 @@ impl Connection {
         }
         let Some(params) = message.params() else { return false };
         let uri = params.find(&["uri"]).and_then(|uri| uri.text().map(Cow::into_owned));
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         let rare = activity.rare();
         rare.preference_changes += 1;
         let preferences = &mut rare.preferences;
@@ -116,7 +116,7 @@ impl Connection {
                 }
             }
             Some("resources/unsubscribe") => {
-                let mut activity = self.activity();
+                let mut activity = self.activity.lock();
                 if let Some((rare, uri)) = activity.rare.as_mut().zip(uri()) {
                     rare.subscribed.remove(&(place, uri));
                 }
@@ -128,7 +128,7 @@ impl Connection {
     /// Records a subscription over the link in this pool entry. Beyond the limit, subscriptions are not recorded and
     /// their updates are not delivered.
     pub(crate) fn subscribe(&self, place: u64, uri: String) {
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         let subscribed = &mut activity.rare().subscribed;
         let size: usize = subscribed.iter().map(|(_, uri)| uri.len()).sum();
         if subscribed.len() < SUBSCRIPTIONS && size + uri.len() <= MAX_PREFERENCE_BYTES {
@@ -138,13 +138,13 @@ impl Connection {
 
     /// Whether the client subscribed to this resource over the link in this pool entry.
     pub(crate) fn is_subscribed(&self, place: u64, uri: &str) -> bool {
-        let activity = self.activity();
+        let activity = self.activity.lock();
         let rare = activity.rare.as_ref();
         rare.is_some_and(|rare| rare.subscribed.contains(&(place, uri.to_owned())))
     }
 
     pub(crate) fn preferences(&self) -> ClientPreferences {
-        let activity = self.activity();
+        let activity = self.activity.lock();
         activity.rare.as_ref().map(|rare| rare.preferences.clone()).unwrap_or_default()
     }
 }

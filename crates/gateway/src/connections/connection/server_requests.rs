@@ -30,7 +30,7 @@ impl Connection {
     ) -> Option<(u64, String)> {
         let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let id = ids.write(&self.hash, number)?;
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         let all = &mut activity.rare().asked;
         if all.len() >= QUESTIONS {
             drop(activity);
@@ -47,12 +47,12 @@ impl Connection {
 
     /// Removes and returns the request with this number.
     pub(crate) fn take_server_request(&self, number: u64) -> Option<ServerRequest> {
-        self.activity().rare.as_mut()?.asked.remove(&number).map(|asked| asked.request)
+        self.activity.lock().rare.as_mut()?.asked.remove(&number).map(|asked| asked.request)
     }
 
     /// Removes a request that the server cancelled. Returns the id that the client knows it by, as JSON.
     pub(crate) fn withdraw(&self, link: &LinkKey, server_id: &str) -> Option<String> {
-        let mut activity = self.activity();
+        let mut activity = self.activity.lock();
         // The link is compared, too: another server, or another process of the same server, may use the same ids.
         let all = &mut activity.rare.as_mut()?.asked;
         let mut found =

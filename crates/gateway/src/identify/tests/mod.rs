@@ -34,7 +34,7 @@ use crate::{
     observe::{metrics::Metrics, recent::RecentActivity},
     reply::loss::LossAcknowledgements,
     state::{
-        ConfiguredRules, RequestRules, ServerSet, Services, aggregate::Aggregate, drain::Drain,
+        Aggregate, ConfiguredRules, RequestRules, ServerSet, Services, drain::Drain,
         health::Health, identify_rules::IdentifyRules, session_index::SessionIndex,
         shared_generations::SharedGenerations,
     },

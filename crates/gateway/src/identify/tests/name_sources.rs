@@ -318,7 +318,7 @@ async fn cookie_names_the_session_of_a_client_without_connection() {
     let mut request = Request::call(&ann());
     let id = world.ask(&request).await.id();
     let session = world.app.sessions.find_by_id(&ann(), id).await.unwrap();
-    let line = cookie::set_cookie(&world.app, &request.headers, Some(&session)).await.unwrap();
+    let line = cookie::set_cookie(&world.app, &request.headers, &session).await.unwrap();
     let line = line.to_str().unwrap().to_owned();
     for flag in ["HttpOnly", "Secure", "SameSite=Strict", "Max-Age=1800", "Path=/"] {
         assert!(line.contains(flag), "{line}");
@@ -326,14 +326,14 @@ async fn cookie_names_the_session_of_a_client_without_connection() {
     let pair = line.split(';').next().unwrap().to_owned();
     header(&mut request, "cookie", &pair);
     assert_eq!(world.ask(&request).await.id(), id, "known");
-    let again = cookie::set_cookie(&world.app, &request.headers, Some(&session)).await.unwrap();
+    let again = cookie::set_cookie(&world.app, &request.headers, &session).await.unwrap();
     assert_eq!(again.to_str().unwrap(), line, "set again as it is");
     drop(session);
     let mut foreign = Request { owner: eve(), ..request.clone() };
     let text = world.ask(&foreign).await.refusal();
     header(&mut foreign, "cookie", "mcp_session_id=sp_nobody");
     assert_eq!(world.ask(&foreign).await.refusal(), text, "unknown and foreign are the same");
-    let gone = cookie::set_cookie(&world.app, &foreign.headers, None).await.unwrap();
+    let gone = cookie::line(&world.app, None).unwrap();
     assert!(gone.to_str().unwrap().starts_with("mcp_session_id=;"), "{gone:?}");
     world.pass(31).await;
     let expired = world.ask(&request).await;

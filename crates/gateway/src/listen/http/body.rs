@@ -76,7 +76,7 @@ impl RequestBody {
         state: &ConnState,
         (rules, permit): (&RequestRules, BodyPermit),
     ) -> Result<Bytes, BodyError> {
-        let (limits, pause) = (&rules.body, rules.stall);
+        let (limits, pause) = (&rules.limits.body, rules.limits.stall);
         let most = limits.each.saturating_mul(2);
         let expected = self.incoming.size_hint().lower();
         if expected > most as u64 {
@@ -173,8 +173,9 @@ impl RequestBody {
 /// must not hold the connection forever.
 fn time_left(begun: Instant, size: usize, rules: &RequestRules) -> Duration {
     let earned = Duration::from_secs((size / SLOWEST) as u64);
-    let time = rules.stall.saturating_mul(2).saturating_add(earned).min(rules.body.time);
-    time.saturating_sub(begun.elapsed()).min(rules.stall)
+    let time =
+        rules.limits.stall.saturating_mul(2).saturating_add(earned).min(rules.limits.body.time);
+    time.saturating_sub(begun.elapsed()).min(rules.limits.stall)
 }
 
 /// Bytes of a body, with their place in the memory budget.

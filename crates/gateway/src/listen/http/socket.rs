@@ -49,7 +49,7 @@ pub(super) struct Socket<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// Wraps a socket. A head may have `header_limit` bytes.
     pub(super) fn new(inner: S, state: Arc<ConnState>, header_limit: usize) -> Self {
-        let stall = state.current_app().rules.stall;
+        let stall = state.current_app().rules.limits.stall;
         Self {
             inner,
             state,

@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use stayput_sync::Mutex;
 use tokio::time::Instant;
 
 use super::{IDLE, timer::ConnTimer};
@@ -46,7 +47,7 @@ struct Inner {
 impl ConnState {
     /// Creates the state of a new connection, whose first request has to begin within the stall time.
     pub(super) fn new(app: Arc<AppState>, activity: Option<Arc<SocketActivity>>) -> Self {
-        let due = Instant::now() + app.rules.stall;
+        let due = Instant::now() + app.rules.limits.stall;
         let inner = Inner { app, timer: ConnTimer::new(due), due, access: None, is_lost: false };
         Self {
             turn: AtomicU64::new(0),
@@ -58,7 +59,7 @@ impl ConnState {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Returns the application state for the next request.
@@ -96,13 +97,6 @@ impl ConnState {
         inner.due = now + IDLE;
         if let Some(activity) = &self.activity {
             activity.end_request(now);
-        }
-    }
-
-    /// Marks that a replica has signed the request.
-    pub(super) fn set_verified(&self) {
-        if let Some(activity) = &self.activity {
-            activity.set_verified();
         }
     }
 

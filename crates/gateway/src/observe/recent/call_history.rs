@@ -4,13 +4,14 @@ use std::{
     collections::{HashMap, VecDeque},
     mem::size_of,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use rustc_hash::{FxBuildHasher, FxHasher};
 use stayput_core::{Clock as _, SessionId, SystemClock, Timestamp};
+use stayput_sync::Mutex;
 use tokio::time::Instant;
 
 use super::{NameSource, inline_name::InlineName};
@@ -165,7 +166,7 @@ impl CallHistory {
         session.hash(&mut hasher);
         // The map of a part uses the low bits of the same hash.
         let at = usize::try_from(hasher.finish() >> 40).unwrap_or_default() % PARTS;
-        self.parts[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts[at].lock()
     }
 }
 

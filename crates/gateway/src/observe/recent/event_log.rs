@@ -1,12 +1,9 @@
 //! Last events of the gateway, and a feed of new ones.
 
-use std::{
-    collections::VecDeque,
-    mem::size_of,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, mem::size_of, sync::Arc};
 
 use stayput_core::{Clock as _, SessionId, SystemClock, Timestamp};
+use stayput_sync::Mutex;
 use tokio::sync::broadcast;
 
 /// Number of events that are kept.
@@ -76,7 +73,7 @@ fn start(name: &str) -> Box<str> {
 /// Log of the last events.
 #[derive(Debug)]
 pub(crate) struct EventLog {
-    kept: Mutex<EventBuffer>,
+    buffer: Mutex<EventBuffer>,
     feed: broadcast::Sender<Arc<LoggedEvent>>,
 }
 
@@ -88,7 +85,7 @@ struct EventBuffer {
 
 impl Default for EventLog {
     fn default() -> Self {
-        Self { kept: Mutex::default(), feed: broadcast::Sender::new(KEPT) }
+        Self { buffer: Mutex::default(), feed: broadcast::Sender::new(KEPT) }
     }
 }
 
@@ -96,16 +93,16 @@ impl EventLog {
     /// Adds an event, and sends it to the open pages. A loss that is in the log is not added again: the log has it
     /// from the end of the link, and the call that reports it comes later.
     pub(crate) fn add(&self, event: LoggedEvent) {
-        let mut kept = self.lock();
-        if event.kind == "lost" && kept.events.iter().any(|known| known.is_same_loss(&event)) {
+        let mut buffer = self.buffer.lock();
+        if event.kind == "lost" && buffer.events.iter().any(|known| known.is_same_loss(&event)) {
             return;
         }
-        kept.last += 1;
-        let event = Arc::new(LoggedEvent { number: kept.last, at: SystemClock.now(), ..event });
-        if kept.events.len() == KEPT {
-            kept.events.pop_front();
+        buffer.last += 1;
+        let event = Arc::new(LoggedEvent { number: buffer.last, at: SystemClock.now(), ..event });
+        if buffer.events.len() == KEPT {
+            buffer.events.pop_front();
         }
-        kept.events.push_back(event.clone());
+        buffer.events.push_back(event.clone());
         // Sent under the lock, so that the feed has the order of the log. Without an open page it has no receiver.
         let _ = self.feed.send(event);
     }
@@ -115,23 +112,19 @@ impl EventLog {
         &self,
         after: u64,
     ) -> (Vec<Arc<LoggedEvent>>, broadcast::Receiver<Arc<LoggedEvent>>) {
-        let kept = self.lock();
+        let buffer = self.buffer.lock();
         // A number of an earlier process may be higher than any of this one.
-        let after = if after > kept.last { 0 } else { after };
-        let events = kept.events.iter().filter(|event| event.number > after).cloned().collect();
+        let after = if after > buffer.last { 0 } else { after };
+        let events = buffer.events.iter().filter(|event| event.number > after).cloned().collect();
         (events, self.feed.subscribe())
     }
 
     /// Returns the kept losses of a session, the latest first.
     pub(crate) fn losses(&self, session: SessionId) -> Vec<Arc<LoggedEvent>> {
-        let kept = self.lock();
+        let buffer = self.buffer.lock();
         let of_session =
             |event: &&Arc<LoggedEvent>| event.kind == "lost" && event.session == Some(session);
-        kept.events.iter().rev().filter(of_session).cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EventBuffer> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        buffer.events.iter().rev().filter(of_session).cloned().collect()
     }
 }
 

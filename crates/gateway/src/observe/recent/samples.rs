@@ -4,13 +4,14 @@ use std::{
     collections::VecDeque,
     mem::size_of,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use serde::Serialize;
+use stayput_sync::Mutex;
 use tokio::{sync::watch, task::AbortHandle};
 
 /// Time between two samples.
@@ -43,7 +44,7 @@ pub(crate) struct Sample {
 /// Ring of samples, and the pages for which they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
-    kept: Mutex<SampleBuffer>,
+    buffer: Mutex<SampleBuffer>,
     /// Number of sampling tasks that run.
     tasks: AtomicUsize,
     feed: watch::Sender<Option<Sample>>,
@@ -70,23 +71,23 @@ impl Samples {
         self: &Arc<Self>,
         start: impl FnOnce(SamplingTask) -> AbortHandle,
     ) -> OpenPage {
-        let mut kept = self.lock();
-        kept.pages += 1;
-        if kept.task.is_none() {
+        let mut buffer = self.lock();
+        buffer.pages += 1;
+        if buffer.task.is_none() {
             self.tasks.fetch_add(1, Ordering::Relaxed);
-            kept.task = Some(start(SamplingTask(self.clone())));
+            buffer.task = Some(start(SamplingTask(self.clone())));
         }
         OpenPage(self.clone())
     }
 
     /// Adds a sample. The oldest makes room.
     pub(crate) fn add(&self, sample: Sample) {
-        let mut kept = self.lock();
-        if kept.samples.len() == KEPT {
-            kept.samples.pop_front();
+        let mut buffer = self.lock();
+        if buffer.samples.len() == KEPT {
+            buffer.samples.pop_front();
         }
-        kept.samples.push_back(sample);
-        drop(kept);
+        buffer.samples.push_back(sample);
+        drop(buffer);
         self.feed.send_replace(Some(sample));
     }
 
@@ -106,16 +107,16 @@ impl Samples {
     }
 
     fn lock(&self) -> MutexGuard<'_, SampleBuffer> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.buffer.lock()
     }
 }
 
 impl Drop for OpenPage {
     fn drop(&mut self) {
-        let mut kept = self.0.lock();
-        kept.pages -= 1;
-        if kept.pages == 0
-            && let Some(task) = kept.task.take()
+        let mut buffer = self.0.lock();
+        buffer.pages -= 1;
+        if buffer.pages == 0
+            && let Some(task) = buffer.task.take()
         {
             task.abort();
         }

@@ -121,7 +121,7 @@ impl Listing<'_> {
     /// Adds the session tools once for all servers, on the first page, which every client reads.
     async fn add_own(&self, entries: &mut Cow<'_, str>) {
         let (app, context) = (self.context.app, self.context);
-        if !app.shows_tools(context) || !app.keeps(context).await {
+        if !app.shows_tools(context) || !app.keeps_state(context).await {
             return;
         }
         let own = session_tools::listed(&app.identify, context, false);
@@ -192,8 +192,8 @@ impl Listing<'_> {
         let server = present.profile.server(server);
         let profile = self.current(server, &present.profile).await;
         let mut part = self.server_pages(server, &profile, inner).await;
-        let (front, in_url) = (self.context.front(), self.context.path_key.is_some());
-        let takes = self.context.app.identify.takes_argument(server.name(), front, in_url);
+        let (kind, in_url) = (self.context.connection_kind(), self.context.path_key.is_some());
+        let takes = self.context.app.identify.takes_argument(server.name(), kind, in_url);
         let view = self.context.app.tool_view_of(server, self.context.owner, &profile);
         if *self.list == TOOLS && takes && view.kept {
             for page in &mut part.pages {

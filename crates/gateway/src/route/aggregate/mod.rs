@@ -30,8 +30,7 @@ use crate::{
     reply::ReplyText,
     route::{discover, preferences, single},
     state::{
-        AppState,
-        aggregate::Aggregate,
+        Aggregate, AppState,
         roster::{AvailableServer, Caller, Roster},
     },
 };

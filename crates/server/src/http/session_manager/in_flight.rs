@@ -1,11 +1,9 @@
 //! Requests of a session that have no response yet.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashSet;
 
 use rmcp::model::{ClientJsonRpcMessage, RequestId};
+use stayput_sync::Mutex;
 
 /// Requests without a response. A call continues after its stream was dropped.
 #[derive(Default)]
@@ -19,12 +17,8 @@ struct RequestIds {
 }
 
 impl InFlight {
-    fn lock(&self) -> MutexGuard<'_, RequestIds> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn insert(&self, id: RequestId) {
-        let mut ids = self.lock();
+        let mut ids = self.0.lock();
         if ids.first.is_none() {
             ids.first = Some(id);
         } else {
@@ -33,7 +27,7 @@ impl InFlight {
     }
 
     pub(super) fn remove(&self, id: &RequestId) {
-        let mut ids = self.lock();
+        let mut ids = self.0.lock();
         ids.first.take_if(|first| first == id);
         if !ids.rest.is_empty() {
             ids.rest.remove(id);
@@ -41,7 +35,7 @@ impl InFlight {
     }
 
     pub(super) fn len(&self) -> usize {
-        let ids = self.lock();
+        let ids = self.0.lock();
         ids.rest.len() + usize::from(ids.first.is_some())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stayput_wire::{Era, meta};
 
-use super::{super::engine::Call, super::methods, text};
+use super::{super::engine::Call, super::message::notification_text, super::methods, text};
 
 pub(super) async fn call(call: &Call, name: &str, arguments: &Value) -> Value {
     match name {
@@ -19,6 +19,9 @@ pub(super) async fn call(call: &Call, name: &str, arguments: &Value) -> Value {
             let grown = arguments["tool"].as_str().map(str::to_owned);
             call.scope.state().tools.extend(grown);
             call.engine.changed(&call.scope, methods::RESOURCE);
+            if let Some(message) = arguments["log"].as_str() {
+                log_later(call, message);
+            }
             text("")
         }
     }
@@ -40,6 +43,19 @@ async fn slow(call: &Call, arguments: &Value) -> Value {
         }
     }
     text("done")
+}
+
+/// Time after which a log message is certainly outside of the call that asked for it.
+const AFTER_THE_CALL: Duration = Duration::from_millis(200);
+
+/// Logs a message after the answer of the call.
+fn log_later(call: &Call, message: &str) {
+    let said = json!({ "level": "error", "data": message });
+    let (text, scope) = (notification_text("notifications/message", &said), call.scope.clone());
+    tokio::spawn(async move {
+        tokio::time::sleep(AFTER_THE_CALL).await;
+        scope.general.send(text);
+    });
 }
 
 fn log(call: &Call, arguments: &Value) -> Value {

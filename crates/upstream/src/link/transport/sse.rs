@@ -1,16 +1,12 @@
 //! HTTP+SSE link, the transport of 2024-11-05: messages are posted, and everything the server sends comes on
 //! one stream. When the stream ends, the session is gone and cannot be resumed.
 
-use std::{
-    fmt,
-    future::pending,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fmt, future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
 use stayput_http::{Body, Target};
+use stayput_sync::Mutex;
 use stayput_wire::{
     header,
     sse::{Decoder, ENDPOINT},
@@ -33,7 +29,6 @@ use crate::{
         },
     },
     loss::session_unknown,
-    util::lock::lock,
 };
 
 /// Sending side of HTTP+SSE.
@@ -111,7 +106,7 @@ impl Sse {
     pub(crate) fn start(core: &Arc<Core>, stream: Stream) {
         let LinkTransport::Sse(sse) = &core.transport else { return };
         let task = core.runtime().spawn(read_stream(core.clone(), stream));
-        *lock(&sse.listen_task) = Some(task.abort_handle());
+        *sse.listen_task.lock() = Some(task.abort_handle());
     }
 
     pub(crate) fn request(&self, core: &Arc<Core>, pending_call: &Arc<PendingCall>, text: Bytes) {
@@ -178,7 +173,7 @@ impl Sse {
         // If the server has dropped the session, the reader waits for the responses to the other calls and ends
         // by itself.
         if open {
-            if let Some(listen_task) = lock(&self.listen_task).take() {
+            if let Some(listen_task) = self.listen_task.lock().take() {
                 listen_task.abort();
             }
             core.vanish();
@@ -192,7 +187,7 @@ async fn read_stream(core: Arc<Core>, mut stream: Stream) {
     let on_session_unknown = session_unknown_grace(&core);
     tokio::pin!(on_session_unknown);
     loop {
-        let armed = lock(&core.pending).armed();
+        let armed = core.pending.lock().armed();
         let timer = async {
             match armed {
                 Some(armed) => sleep_until(armed).await,

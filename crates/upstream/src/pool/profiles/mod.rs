@@ -1,12 +1,13 @@
 //! Cache of server profiles. Each is learned once.
 
+mod learn_task;
 mod profile_entry;
 mod url_probe;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -16,24 +17,16 @@ use stayput_core::{Owner, SessionId};
 use stayput_http::Worker;
 use stayput_wire::Era;
 
+pub(crate) use self::learn_task::is_allowed;
 use self::{
+    learn_task::LearnTask,
     profile_entry::{ProfileEntry, ProfileStep},
-    url_probe::{LEGACY, MODERN, UrlProbe},
 };
 use crate::{
-    ClientInfo, Cost, EraChoice, Identity, Isolation, Link, LinkOpenError, Links, LossReason,
-    Profile, Scope, Server, ServerProtocol,
-    budget::link_permit::LinkPermit,
-    open::{
-        handshake::{self, HandshakeAttempt, HandshakeError},
-        opener::{OpenRequest, Opener},
-    },
-    pool::probed_links::ProbedLink,
-    util::{
-        flag::{CompletionGuard, Flag},
-        lock::lock,
-    },
+    ClientInfo, Identity, Isolation, Link, LinkOpenError, Links, Profile, Scope, Server,
+    ServerProtocol, util::flag::Flag,
 };
+use stayput_sync::Mutex;
 
 /// Timeout for lists that are fetched again, because other requests wait for them.
 const RELEARN_TIMEOUT: Duration = Duration::from_secs(4);
@@ -57,7 +50,7 @@ pub(crate) struct Profiles {
     closed: AtomicBool,
 }
 
-/// Identity of a profile and the owner that requests it. No owner where all owners see the same.
+/// Identity of a profile and the owner that requests it. The owner is `None` if all owners see the same profile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProfileKey<'a> {
     pub(crate) identity: Identity,
@@ -82,13 +75,13 @@ pub(crate) struct ProfileRequest<'a> {
 
 impl Profiles {
     fn entry(&self, identity: Identity) -> Arc<ProfileEntry> {
-        lock(&self.learned).entry(identity).or_default().clone()
+        self.learned.lock().entry(identity).or_default().clone()
     }
 
     /// Returns the cache entry for lists of this owner.
     fn own(&self, profile_key: ProfileKey<'_>) -> Arc<ProfileEntry> {
         let Some(owner) = profile_key.owner else { return self.entry(profile_key.identity) };
-        let mut changed = lock(&self.changed);
+        let mut changed = self.changed.lock();
         if changed.len() >= MAX_CACHED_OWNERS {
             // Lists that are being fetched stay.
             changed.retain(|_, own| own.relearning.try_lock().is_err());
@@ -100,7 +93,7 @@ impl Profiles {
     pub(crate) fn known<'a>(&self, profile_key: impl Into<ProfileKey<'a>>) -> Option<Arc<Profile>> {
         let ProfileKey { identity, owner } = profile_key.into();
         let own = owner.and_then(|owner| {
-            let changed = lock(&self.changed);
+            let changed = self.changed.lock();
             changed.get(&identity.seen_by(owner)).cloned()
         });
         own.and_then(|own| own.known()).or_else(|| self.entry(identity).known())
@@ -157,7 +150,7 @@ impl Profiles {
         }
         let profile =
             self.learned(asker, kind, ClientInfo::default().declaring(client_info)).await?;
-        let mut kinds = lock(&self.kinds);
+        let mut kinds = self.kinds.lock();
         let kinds = kinds.entry(identity).or_default();
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -180,13 +173,13 @@ impl Profiles {
 
     /// Returns any cached profile of the server, for any client capabilities.
     fn any(&self, identity: Identity) -> Option<Arc<Profile>> {
-        let kinds = lock(&self.kinds).get(&identity).cloned().unwrap_or_default();
+        let kinds = self.kinds.lock().get(&identity).cloned().unwrap_or_default();
         std::iter::once(identity).chain(kinds).find_map(|one| self.known(one))
     }
 
     /// Whether the server is probed for one more set of client capabilities.
     fn admits(&self, identity: Identity, kind: Identity) -> bool {
-        let kinds = lock(&self.kinds);
+        let kinds = self.kinds.lock();
         kinds
             .get(&identity)
             .is_none_or(|kinds| kinds.len() < MAX_PROBED_CAPABILITIES || kinds.contains(&kind))
@@ -223,7 +216,7 @@ impl Profiles {
                 ProfileStep::Wait(attempt) => waited = Some(attempt),
                 ProfileStep::Learn(attempt, completion) => {
                     waited = Some(attempt);
-                    let lesson = LearnTask {
+                    let learn_task = LearnTask {
                         entry: entry.clone(),
                         plain: plain.clone(),
                         attempt,
@@ -240,7 +233,7 @@ impl Profiles {
                     };
                     // The first session may take over the link, and calls on it.
                     let runtime = Worker::runtime_or(&opener.runtime);
-                    let task = runtime.spawn(lesson.run());
+                    let task = runtime.spawn(learn_task.run());
                     entry.learning(attempt, task.abort_handle());
                 }
             }
@@ -278,7 +271,7 @@ impl Profiles {
         let profile = Arc::new(profile);
         entry.set(profile.clone());
         // Profiles for other client capabilities may differ and are dropped.
-        let kinds = lock(&self.kinds).get(&profile_key.identity).cloned().unwrap_or_default();
+        let kinds = self.kinds.lock().get(&profile_key.identity).cloned().unwrap_or_default();
         kinds.into_iter().for_each(|kind| self.entry(kind).clear());
         Some(profile)
     }
@@ -333,7 +326,7 @@ impl Profiles {
     }
 
     fn stop(&self, which: impl Fn(&Scope) -> bool) -> Vec<Arc<Flag>> {
-        let all: Vec<_> = lock(&self.learned).values().cloned().collect();
+        let all: Vec<_> = self.learned.lock().values().cloned().collect();
         all.iter().filter_map(|learned| learned.stop(&which)).collect()
     }
 }
@@ -350,189 +343,6 @@ impl ProfileRequest<'_> {
         }
         let opener = self.links.opener();
         opener.profile_identity_for(Era::Legacy, self.server, self.scope).await.map(Some)
-    }
-}
-
-/// One attempt to learn a profile.
-struct LearnTask {
-    entry: Arc<ProfileEntry>,
-    /// Entry for legacy clients, if this one is for modern clients.
-    plain: Option<Arc<ProfileEntry>>,
-    attempt: u64,
-    links: Links,
-    opener: Arc<Opener>,
-    server: Server,
-    scope: Scope,
-    client_info: ClientInfo,
-    /// Whether the process is kept for the session that follows.
-    is_kept: bool,
-    completion: CompletionGuard,
-}
-
-impl LearnTask {
-    async fn run(self) {
-        let (learned, link) = match self.learn().await {
-            Ok((profile, link)) => (Ok(profile), link),
-            Err(error) => (Err(error), None),
-        };
-        // A server of one era has one profile for all clients.
-        if let (Ok(profile), Some(plain)) = (&learned, &self.plain)
-            && !profile.is_dual()
-            && plain.known().is_none()
-        {
-            plain.set(Arc::new(profile.clone()));
-        }
-        // Before the waiters are woken, because one of them takes it.
-        let kept = link.map(|link| {
-            let (server, scope) = (self.server.clone(), self.scope.clone());
-            let client_info = self.client_info.clone();
-            self.links.keep_probed(ProbedLink { link, server, scope, client_info })
-        });
-        let is_current = self.entry.done(self.attempt, learned);
-        if let Some(number) = kept.filter(|_| !is_current) {
-            // The session has ended meanwhile.
-            self.links.end_probed(number);
-        }
-    }
-
-    async fn learn(&self) -> Result<(Profile, Option<Link>), LinkOpenError> {
-        let server = &self.server;
-        let plan = OpenRequest { server, scope: &self.scope, client_info: &self.client_info };
-        let mut first = None;
-        let mut attempts = attempts(server);
-        while let Some(attempt) = attempts.pop_front() {
-            let permit = self.permit().await?;
-            let timeouts = server.options().timeouts;
-            let probe = if attempt == MODERN && attempts.front() == Some(&LEGACY) {
-                self.probe_url(plan, permit).await
-            } else {
-                // The last way to try gets the longer timeout, for servers that start slowly.
-                let other = attempt == MODERN && !attempts.is_empty();
-                let limit = if other { timeouts.probe } else { timeouts.open };
-                let result = self.opener.discover(plan, attempt, permit, limit).await;
-                UrlProbe { attempt, result, is_legacy_tried: false }
-            };
-            let UrlProbe { attempt, result, is_legacy_tried } = probe;
-            if is_legacy_tried {
-                attempts.retain(|other| *other != LEGACY);
-            }
-            match result {
-                Ok(link) => return Ok(self.profile(link, attempt).await),
-                // The first refusal is the most informative one.
-                Err(HandshakeError::OtherEra(error)) => {
-                    first.get_or_insert(error);
-                }
-                Err(HandshakeError::Confused(_)) => attempts = VecDeque::from([MODERN]),
-                // Some legacy servers exit at a method that they do not know.
-                Err(HandshakeError::Failed(LinkOpenError::Exited { .. }))
-                    if attempt == HandshakeAttempt::ModernOrLegacy => {}
-                Err(HandshakeError::Failed(error)) => return Err(first.unwrap_or(error)),
-            }
-        }
-        Err(first.unwrap_or_else(|| ended(server)))
-    }
-
-    /// Learns the profile on a temporary link. Returns the link if it is kept for a session, and ends it otherwise.
-    async fn profile(&self, link: Link, attempt: HandshakeAttempt) -> (Profile, Option<Link>) {
-        let protocol = match (attempt, link.era()) {
-            (HandshakeAttempt::Only(protocol), _) => protocol,
-            (HandshakeAttempt::ModernOrLegacy, Era::Legacy) => ServerProtocol::Legacy,
-            (HandshakeAttempt::ModernOrLegacy, Era::Modern) => ServerProtocol::Modern,
-        };
-        let mut profile = Profile::new(protocol, link.initialize_result().clone());
-        profile.learn_lists(&link).await;
-        let versions = handshake::versions(profile.initialize_result().result());
-        let says_dual = versions.iter().any(|version| version.era() == Era::Legacy);
-        let is_asked = protocol == ServerProtocol::Modern && self.plain.is_some() && !says_dual;
-        // Another process in the same session directory could be in its way.
-        let is_kept = self.is_kept && !(is_asked && self.server.depends_on_session());
-        if !is_kept {
-            end(&link).await;
-        }
-        if protocol == ServerProtocol::Modern && self.plain.is_some() {
-            profile.set_dual(says_dual || self.accepts_initialize().await);
-        }
-        (profile, is_kept.then_some(link))
-    }
-
-    /// Whether a modern server accepts `initialize`, too.
-    async fn accepts_initialize(&self) -> bool {
-        let (server, scope) = (&self.server, &self.scope);
-        let plan = OpenRequest { server, scope, client_info: &self.client_info };
-        let Ok(permit) = self.permit().await else { return true };
-        let limit = server.options().timeouts.open;
-        let legacy = HandshakeAttempt::Only(ServerProtocol::Legacy);
-        match self.opener.discover(plan, legacy, permit, limit).await {
-            Ok(link) => {
-                end(&link).await;
-                true
-            }
-            Err(HandshakeError::OtherEra(_)) => false,
-            // In doubt its state is kept apart.
-            Err(HandshakeError::Failed(_) | HandshakeError::Confused(_)) => true,
-        }
-    }
-
-    async fn permit(&self) -> Result<LinkPermit, LinkOpenError> {
-        let cost = Cost { process: self.server.is_process() };
-        let permit = self.opener.budget.admit(self.scope.owner(), cost, &self.links).await?;
-        Ok(LinkPermit::new(permit, self.completion.clone()))
-    }
-}
-
-/// Ends a temporary link for good, with its session on the server.
-async fn end(link: &Link) {
-    link.close(LossReason::Ended);
-    link.gone().await;
-}
-
-impl Drop for LearnTask {
-    /// Completes the attempt if the task was aborted or panicked, so that its waiters are woken.
-    fn drop(&mut self) {
-        self.entry.done(self.attempt, Err(ended(&self.server)));
-    }
-}
-
-/// Transports and eras to try, in order.
-///
-/// A server that speaks both eras is used in the era of the client, and some servers fix the era with the first
-/// message: so the preferred era is tried first. After a refusal the next try gets a new link.
-fn protocols(server: &Server) -> &'static [ServerProtocol] {
-    match (server.options().era, server.options().isolation, server.preferred_era()) {
-        (EraChoice::Legacy, ..) => &[ServerProtocol::Legacy, ServerProtocol::Sse],
-        (EraChoice::Modern, ..) => &[ServerProtocol::Modern],
-        (EraChoice::Auto, Some(Isolation::Shared), _) | (EraChoice::Auto, _, Era::Modern) => {
-            &[ServerProtocol::Modern, ServerProtocol::Legacy, ServerProtocol::Sse]
-        }
-        (EraChoice::Auto, _, Era::Legacy) => {
-            &[ServerProtocol::Legacy, ServerProtocol::Modern, ServerProtocol::Sse]
-        }
-    }
-}
-
-/// Handshakes to try, in order. A process that refuses the modern era gets the legacy handshake at once.
-fn attempts(server: &Server) -> VecDeque<HandshakeAttempt> {
-    let mut protocols: VecDeque<_> =
-        protocols(server).iter().copied().filter(|protocol| fits(server, *protocol)).collect();
-    let both = server.is_process() && protocols.len() > 1;
-    let mut attempts = VecDeque::new();
-    if both && protocols.front() == Some(&ServerProtocol::Modern) {
-        protocols.pop_front();
-        attempts.push_back(HandshakeAttempt::ModernOrLegacy);
-    }
-    attempts.extend(protocols.into_iter().map(HandshakeAttempt::Only));
-    attempts
-}
-
-/// Whether the configured era of the server allows this protocol.
-pub(crate) fn is_allowed(server: &Server, protocol: ServerProtocol) -> bool {
-    protocols(server).contains(&protocol) && fits(server, protocol)
-}
-
-fn fits(server: &Server, protocol: ServerProtocol) -> bool {
-    match protocol {
-        ServerProtocol::Sse => !server.is_process(),
-        ServerProtocol::Legacy | ServerProtocol::Modern => !server.is_sse(),
     }
 }
 

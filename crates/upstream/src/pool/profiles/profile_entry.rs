@@ -2,10 +2,11 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
+use stayput_sync::Mutex;
 use tokio::{
     sync::{Notify, futures::Notified},
     task::AbortHandle,
@@ -17,7 +18,6 @@ use crate::{
     util::{
         backoff::Backoff,
         flag::{CompletionGuard, Flag},
-        lock::lock,
     },
 };
 
@@ -82,16 +82,16 @@ impl Default for ProfileEntry {
 
 impl ProfileEntry {
     pub(super) fn known(&self) -> Option<Arc<Profile>> {
-        lock(&self.state).known.clone()
+        self.state.lock().known.clone()
     }
 
     /// Drops the profile; the next request learns it again.
     pub(super) fn clear(&self) {
-        lock(&self.state).known = None;
+        self.state.lock().known = None;
     }
 
     pub(super) fn set(&self, profile: Arc<Profile>) {
-        lock(&self.state).known = Some(profile);
+        self.state.lock().known = Some(profile);
         self.changed.notify_waiters();
     }
 
@@ -102,7 +102,7 @@ impl ProfileEntry {
 
     /// Returns the next step for a request. `waited` is the attempt that it waited for.
     pub(super) fn enter(&self, waited: Option<u64>, server: &Server, scope: &Scope) -> ProfileStep {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(known) = &state.known {
             return ProfileStep::Known(known.clone());
         }
@@ -125,7 +125,7 @@ impl ProfileEntry {
 
     /// Stores the abort handle of the learning task.
     pub(super) fn learning(&self, attempt: u64, task: AbortHandle) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let current = state.attempt == attempt;
         match &mut state.learning {
             Some(learning) if current => learning.task = Some(task),
@@ -137,7 +137,7 @@ impl ProfileEntry {
     /// Stores the result of an attempt. Returns `false` if the attempt was stopped meanwhile.
     pub(super) fn done(&self, attempt: u64, learned: Result<Profile, LinkOpenError>) -> bool {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if state.attempt != attempt || state.learning.take().is_none() {
                 return false;
             }
@@ -163,7 +163,7 @@ impl ProfileEntry {
     /// Aborts the attempt if its scope matches. Returns what to wait for.
     pub(super) fn stop(&self, which: &impl Fn(&Scope) -> bool) -> Option<Arc<Flag>> {
         let stopped = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let stopped = state.learning.take_if(|learning| which(&learning.scope))?;
             // A new number, so that a late result is ignored.
             state.attempt += 1;
@@ -188,7 +188,7 @@ impl State {
 
 impl fmt::Debug for ProfileEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         write!(f, "ProfileEntry({:?})", state.known)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LearnTask, end};
+use super::learn_task::{LearnTask, end};
 use crate::{
     Cost, Link, ServerProtocol,
     budget::link_permit::LinkPermit,

@@ -5,7 +5,7 @@ mod pump;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     task::Waker,
     time::Duration,
 };
@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use crate::{
     Loss, LossReason,
     link::{Core, cancellation, expiry},
-    util::lock::lock,
 };
 use outbox::{Outbox, QueuedBytes};
+use stayput_sync::Mutex;
 
 pub(crate) use pump::Pump;
 
@@ -71,7 +71,7 @@ impl Stdio {
     }
 
     pub(crate) fn send(&self, number: Option<u64>, text: Bytes) {
-        let waits = lock(&self.outbox).send(number, text);
+        let waits = self.outbox.lock().send(number, text);
         if waits {
             self.wake();
         }
@@ -79,7 +79,7 @@ impl Stdio {
 
     /// Cancels a call. If nothing of it was written, it is not sent at all. Returns whether that was so.
     pub(crate) fn cancel(&self, number: u64, reason: &str) -> bool {
-        let withdrawn = lock(&self.outbox).withdraw(number);
+        let withdrawn = self.outbox.lock().withdraw(number);
         if withdrawn {
             // The task would not notify: it may have nothing left to write.
             self.room.notify_waiters();
@@ -101,12 +101,12 @@ impl Stdio {
     }
 
     fn close(&self, core: &Core, loss: Loss) {
-        let unsent = lock(&self.outbox).close();
+        let unsent = self.outbox.lock().close();
         core.close(loss, &|number| unsent.contains(&number));
     }
 
     fn wake(&self) {
-        let waker = lock(&self.task).take();
+        let waker = self.task.lock().take();
         if let Some(waker) = waker {
             waker.wake();
         }

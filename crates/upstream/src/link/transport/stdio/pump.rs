@@ -6,12 +6,13 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::Pin,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
 
 use stayput_process::{Child, ExitStatus, Grace, StderrTail};
+use stayput_sync::Mutex;
 use stayput_wire::LineSplitter;
 use tokio::{
     io::{AsyncRead as _, ReadBuf},
@@ -24,7 +25,6 @@ use super::{Outbox, Stdio};
 use crate::{
     CallError, Loss, LossReason,
     link::{CLOSED_OUTPUT, Core, LinkTransport, MessageSource},
-    util::lock::lock,
 };
 
 /// Number of reads of a pipe before other tasks get their turn.
@@ -153,11 +153,11 @@ impl Pump {
             return Poll::Ready(StopReason::Shut);
         };
         // Registered before any check, so that no wake-up between the check and this is missed.
-        *lock(&stdio.task) = Some(cx.waker().clone());
+        *stdio.task.lock() = Some(cx.waker().clone());
         if stdio.is_shut() {
             return Poll::Ready(StopReason::Shut);
         }
-        match lock(&stdio.outbox).uncork() {
+        match stdio.outbox.lock().uncork() {
             Ok(some) if some => stdio.room.notify_waiters(),
             Ok(_) => {}
             // The child may have written the reason before it stopped reading; that is read after this.
@@ -168,7 +168,7 @@ impl Pump {
             return Poll::Ready(StopReason::Output);
         }
         if answers > 1 {
-            lock(&stdio.outbox).cork();
+            stdio.outbox.lock().cork();
             // Runs again after the callers that were woken by their answers.
             cx.waker().wake_by_ref();
         }
@@ -215,7 +215,7 @@ impl Pump {
 
     fn poll_stdin(&mut self, stdio: &Stdio, cx: &mut Context<'_>) -> io::Result<()> {
         loop {
-            let Some(pipe) = lock(&stdio.outbox).waits_for() else {
+            let Some(pipe) = stdio.outbox.lock().waits_for() else {
                 self.writable = None;
                 return Ok(());
             };
@@ -224,14 +224,14 @@ impl Pump {
             let Poll::Ready(ready) = writable.as_mut().poll(cx) else { return Ok(()) };
             self.writable = None;
             ready?;
-            lock(&stdio.outbox).flush()?;
+            stdio.outbox.lock().flush()?;
             stdio.room.notify_waiters();
         }
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>) {
         loop {
-            let armed = lock(&self.core.pending).armed();
+            let armed = self.core.pending.lock().armed();
             let Some(armed) = armed else { return self.timer = None };
             let set = self.timer.as_ref().is_some_and(|(at, _)| *at == armed);
             if !set {
@@ -284,7 +284,7 @@ fn keep_stderr(core: &Core, stdio: &Stdio, bytes: &[u8]) {
 fn pass_stderr_lines(core: &Core, stdio: &Stdio, bytes: &[u8]) {
     let Some(sink) = core.server.stderr_line_sink() else { return };
     for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-        let mut open = lock(&stdio.open_stderr_line);
+        let mut open = stdio.open_stderr_line.lock();
         let room = StderrTail::LINE_LIMIT.saturating_sub(open.len());
         open.extend_from_slice(&piece[..piece.len().min(room)]);
         if !piece.ends_with(b"\n") {

@@ -18,7 +18,6 @@ use crate::{
         prepare,
     },
     loss::session_unknown::{self, ErrorMeaning},
-    util::lock::lock,
 };
 
 pub(super) fn streamable(core: &Core) -> Option<&Streamable> {
@@ -37,7 +36,7 @@ struct FailOnDrop {
 impl Drop for FailOnDrop {
     fn drop(&mut self) {
         // Nearly always the call has its result already.
-        if let Some(pending_call) = self.core.take_left(self.number) {
+        if let Some(pending_call) = self.core.take_if_in_flight(self.number) {
             let error = CallError::failed("the runtime of the link ended", Delivery::Unknown);
             pending_call.inbox.end(Err(error));
         }
@@ -74,7 +73,7 @@ async fn overdue(core: &Core, pending_call: &PendingCall) {
     loop {
         let expires = pending_call.expires();
         sleep_until(expires).await;
-        if !lock(&core.pending).is_in_flight(pending_call.number) {
+        if !core.pending.lock().is_in_flight(pending_call.number) {
             // The call has its answer; only the rest of the response is still being read.
             return std::future::pending().await;
         }

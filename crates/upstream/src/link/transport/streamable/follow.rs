@@ -2,17 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{HeaderValue, Method};
+use http::HeaderValue;
 use stayput_http::{Body, Response};
-use stayput_wire::{Era, header};
+use stayput_wire::Era;
 use tokio::time::{sleep, timeout};
 
-use super::{LAST_EVENT_ID, RequestParts, Streamable, drive, events::Events, of_http};
+use super::{Streamable, drive, events::Events, of_http};
 use crate::{
     CallError, Delivery,
     link::{Core, MessageSource, PendingCall},
-    util::lock::lock,
 };
 
 /// Number of attempts to resume a stream without any new event.
@@ -71,7 +69,7 @@ fn pause(events: &Events, barren: u32) -> Duration {
 }
 
 fn is_open(core: &Core, number: u64) -> bool {
-    lock(&core.pending).is_in_flight(number)
+    core.pending.lock().is_in_flight(number)
 }
 
 fn broken(error: Option<CallError>) -> CallError {
@@ -129,19 +127,7 @@ async fn resume(
     pause: Duration,
 ) -> Result<Option<Body>, CallError> {
     sleep(pause).await;
-    let mut headers = http.headers(core, None);
-    headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
-    headers.push((LAST_EVENT_ID, last));
-    let (target, watched) = (&http.wire.target, Duration::MAX);
-    let ask = RequestParts {
-        method: Method::GET,
-        target,
-        headers,
-        body: Bytes::new(),
-        idle: None,
-        watched,
-    };
-    let Ok(response) = http.wire.send(&ask).await else { return Ok(None) };
+    let Ok(response) = http.open_stream(core, Some(last)).await else { return Ok(None) };
     if response.status.is_server_error() {
         return Ok(None);
     }

@@ -5,12 +5,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode};
+use http::StatusCode;
 use stayput_wire::header;
 use tokio::time::sleep;
 
-use super::{LAST_EVENT_ID, RequestParts, Streamable, drive, events::Events};
+use super::{Streamable, drive, events::Events};
 use crate::{
     link::{Core, MessageSource},
     loss::session_unknown::{self, ErrorMeaning},
@@ -53,20 +52,9 @@ fn is_retryable(status: StatusCode) -> bool {
 }
 
 async fn read_stream(http: &Streamable, core: &Arc<Core>, events: &mut Events) -> StreamEnd {
-    let mut headers = http.headers(core, None);
-    headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
     events.begin();
-    headers.extend(events.resume_from().map(|last| (LAST_EVENT_ID, last)));
-    let (target, watched) = (&http.wire.target, Duration::MAX);
-    let ask = RequestParts {
-        method: Method::GET,
-        target,
-        headers,
-        body: Bytes::new(),
-        idle: None,
-        watched,
-    };
-    let Ok(response) = http.wire.send(&ask).await else { return StreamEnd::Nothing };
+    let opened = http.open_stream(core, events.resume_from()).await;
+    let Ok(response) = opened else { return StreamEnd::Nothing };
     let status = response.status;
     if !status.is_success() {
         let body = response.body.collect(session_unknown::MAX_ERROR_BODY).await.unwrap_or_default();

@@ -11,7 +11,7 @@ mod session;
 use std::{
     fmt,
     ops::Deref,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     task::{Context, Waker},
     time::Duration,
 };
@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use stayput_http::Worker;
 use stayput_http::{HttpError, Request, Response, Target};
+use stayput_sync::Mutex;
 use stayput_wire::{Era, Version, header};
 use tokio::task::AbortHandle;
 
@@ -31,7 +32,6 @@ use crate::{
     },
     loss::session_unknown,
     server::redactor,
-    util::lock::lock,
 };
 
 pub(crate) use route::{Route, Routes};
@@ -198,6 +198,26 @@ impl Streamable {
         self.session.get()
     }
 
+    /// Requests the stream of server messages, or the rest of a stream after the event `last`.
+    async fn open_stream(
+        &self,
+        core: &Core,
+        last: Option<HeaderValue>,
+    ) -> Result<Response, CallError> {
+        let mut headers = self.headers(core, None);
+        headers.push((http::header::ACCEPT, HeaderValue::from_static(header::EVENT_STREAM)));
+        headers.extend(last.map(|last| (LAST_EVENT_ID, last)));
+        let ask = RequestParts {
+            method: Method::GET,
+            target: &self.wire.target,
+            headers,
+            body: Bytes::new(),
+            idle: None,
+            watched: Duration::MAX,
+        };
+        self.wire.send(&ask).await
+    }
+
     /// Returns the headers of the protocol.
     fn headers(&self, core: &Core, routing: Option<&Routing>) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::with_capacity(6);
@@ -299,8 +319,8 @@ impl Streamable {
     /// Opens or closes the stream of server messages when listeners change. The current listeners are read
     /// here, because the notices of two changes may come in either order.
     pub(crate) fn listen(&self, core: &Arc<Core>) {
-        let mut listen_task = lock(&self.listen_task);
-        let wanted = !lock(&core.listeners).is_empty() && !core.over.is_raised();
+        let mut listen_task = self.listen_task.lock();
+        let wanted = !core.listeners.lock().is_empty() && !core.over.is_raised();
         match &*listen_task {
             Some(task) if !wanted => task.abort(),
             Some(task) if !task.is_finished() => return,
@@ -321,7 +341,7 @@ impl Streamable {
     /// Ends the link, and deletes the server's session only if that is configured.
     pub(crate) fn begin_close(&self, core: &Arc<Core>, reason: LossReason) {
         let first = core.close(Loss::new(reason, ""), &|_| false);
-        if let Some(listen_task) = lock(&self.listen_task).take() {
+        if let Some(listen_task) = self.listen_task.lock().take() {
             listen_task.abort();
         }
         let wanted = self.wire.server.options().delete_on_end;

@@ -2,12 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Weak},
 };
 
 use stayput_http::{Client, Target};
+use stayput_sync::Mutex;
 
-use crate::{Endpoint, Expansion, Identity, Server, util::lock::lock};
+use crate::{Endpoint, Expansion, Identity, Server};
 
 /// Parts of a request to a server that do not depend on a single link.
 pub(crate) struct Route {
@@ -44,7 +45,7 @@ impl Routes {
         // The address tells apart servers with the same configuration, which may have different providers. A
         // route holds its server, so while the route exists, no other server has this address.
         let key = (server.address(), server.identity(expansion));
-        let mut routes = lock(&self.0);
+        let mut routes = self.0.lock();
         if let Some(route) = routes.get(&key).and_then(Weak::upgrade) {
             return Ok(route);
         }
