@@ -10,16 +10,25 @@ use std::{
 
 use bytes::{Buf as _, Bytes};
 use stayput_wire::Code;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Instant,
+};
 
 use super::{line_breaks::LineBreaks, state::ConnState};
-use crate::reply;
+use crate::reply::{self, SocketTimer as _};
 
 /// Time after which a client that reads nothing is disconnected.
 const STALLED: Duration = Duration::from_secs(120);
 
 /// Time that a client has to read the last response, if its request was not read to the end.
 const PARTING: Duration = Duration::from_secs(2);
+
+/// Number of bytes of a refused request that are read at a time, and the pause after them. The pause slows the client down,
+/// which could otherwise keep the worker busy with bytes that nobody wants. In all, a client can send 64 MiB before its
+/// connection is closed.
+const UNWANTED_PIECE: usize = 128 << 10;
+const UNWANTED_PAUSE: Duration = Duration::from_millis(4);
 
 /// Header of the empty body of hyper's own responses.
 const EMPTY: &str = "content-length: 0\r\n";
@@ -44,6 +53,8 @@ pub(super) struct Socket<S> {
     /// The client has closed its side.
     ended: bool,
     is_shut_down: bool,
+    /// End of the pause before more of a refused request is read.
+    pause: Option<Instant>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
@@ -63,6 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             stall,
             ended: false,
             is_shut_down: false,
+            pause: None,
         }
     }
 
@@ -150,15 +162,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// response. Only a client that still sends gets time for it.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let waits = !self.state.is_read() || (self.is_between() && self.begun);
-        let mut rest = [0; 4096];
+        if let Some(end) = self.pause.filter(|end| Instant::now() < *end) {
+            ready!(self.state.poll_until(end, cx));
+        }
+        let (mut buffer, mut left) = ([0; 16 << 10], UNWANTED_PIECE);
         while !self.ended {
-            let mut rest = ReadBuf::new(&mut rest);
+            if left == 0 {
+                if self.state.poll_late(cx).is_ready() {
+                    break;
+                }
+                let end = Instant::now() + UNWANTED_PAUSE;
+                self.pause = Some(end);
+                return self.state.poll_until(end, cx);
+            }
+            let mut rest = ReadBuf::new(&mut buffer);
             match Pin::new(&mut self.inner).poll_read(cx, &mut rest) {
                 Poll::Ready(Ok(())) => self.ended = rest.filled().is_empty(),
                 Poll::Ready(Err(_)) => self.ended = true,
                 Poll::Pending if waits => return self.state.poll_late(cx),
                 Poll::Pending => break,
             }
+            left = left.saturating_sub(rest.filled().len());
         }
         Poll::Ready(())
     }
@@ -239,5 +263,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
             this.state.give(PARTING);
         }
         this.poll_part(cx).map(Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::identify::tests::Fixture;
+
+    /// R170: the bytes of a refused request are read with pauses, in which the worker has other clients.
+    #[tokio::test]
+    async fn refused_request_is_read_with_pauses() {
+        const PIECES: u32 = 8;
+        let app = Fixture::new().await.app;
+        let (mut client, socket) = tokio::io::duplex(PIECES as usize * UNWANTED_PIECE);
+        client.write_all(&vec![b'x'; PIECES as usize * UNWANTED_PIECE]).await.unwrap();
+        drop(client);
+        let state = Arc::new(ConnState::new(app, None));
+        state.begin_request();
+        let begun = Instant::now();
+        Socket::new(socket, state, 8 << 10).shutdown().await.unwrap();
+        assert!(begun.elapsed() >= PIECES * UNWANTED_PAUSE, "{:?}", begun.elapsed());
     }
 }
