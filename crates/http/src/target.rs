@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use ::http::{HeaderValue, Uri};
+use ::http::{HeaderValue, Uri, uri::PathAndQuery};
 use url::Url;
 
 use super::basic;
@@ -27,7 +27,7 @@ pub struct Target(Arc<Parts>);
 struct Parts {
     /// URI without user, password and fragment.
     uri: Uri,
-    origin: Box<str>,
+    origin: Arc<str>,
     authorization: Option<HeaderValue>,
 }
 
@@ -78,6 +78,22 @@ impl Target {
         Self::new(url, self.0.authorization.clone().filter(|_| same))
     }
 
+    /// Returns the target with another path and query at the same origin, with the same credentials. The path is sent as
+    /// it is: no `..` in it is resolved, and no character is escaped.
+    ///
+    /// # Errors
+    /// If no request can carry the path.
+    pub fn with_path(&self, path: &str) -> Result<Self, TargetError> {
+        let unsendable = |error: &dyn fmt::Display| TargetError::Unsendable(error.to_string());
+        let path = PathAndQuery::try_from(path).map_err(|error| unsendable(&error))?;
+        let mut parts = self.0.uri.clone().into_parts();
+        parts.path_and_query = Some(path);
+        let uri = Uri::from_parts(parts).map_err(|error| unsendable(&error))?;
+        let Parts { origin, authorization, .. } = &*self.0;
+        let (origin, authorization) = (origin.clone(), authorization.clone());
+        Ok(Self(Arc::new(Parts { uri, origin, authorization })))
+    }
+
     fn new(mut url: Url, authorization: Option<HeaderValue>) -> Result<Self, TargetError> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(TargetError::Scheme(url.scheme().to_owned()));
@@ -97,12 +113,6 @@ impl Target {
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.0.origin
-    }
-
-    /// Returns the path and the query of a request, as they are sent. They may hold a secret.
-    #[must_use]
-    pub fn path_and_query(&self) -> &str {
-        self.0.uri.path_and_query().map_or("/", ::http::uri::PathAndQuery::as_str)
     }
 
     /// Returns the URI for a request.
@@ -174,6 +184,18 @@ mod tests {
         }
         assert!(page.join("file:///etc/passwd").is_err());
         assert!(page.join("http://").is_err());
+    }
+
+    #[test]
+    fn path_is_replaced_as_it_is() {
+        let page = target("http://ann:one@a.test/sse");
+        let other = page.with_path("/a/../%2e?x=\u{e9}").unwrap();
+        assert_eq!(other.uri().to_string(), "http://a.test/a/../%2e?x=\u{e9}");
+        assert_eq!(other.origin(), "http://a.test");
+        assert_eq!(other.authorization(), page.authorization());
+        for path in ["/a b", "/a\r\nx: y"] {
+            assert!(page.with_path(path).is_err(), "{path:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use stayput_core::{Handle, Holder, Owner};
 use stayput_http::{Delivery, Request};
 use stayput_upstream::Profile;
@@ -48,6 +48,10 @@ const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Largest answer that is not a stream: that of a call, and some bytes for its envelope.
 const MAX_ANSWER: usize = 2 * Message::MAX_BYTES;
+
+/// Headers of an answer that this gateway sets by itself.
+static SET_HERE: [HeaderName; 5] =
+    [header::CONNECTION, header::CONTENT_LENGTH, header::DATE, header::TRANSFER_ENCODING, RECEIPT];
 
 /// Request of a client, as it arrived.
 pub(crate) struct ForwardedRequest<'a> {
@@ -97,16 +101,9 @@ impl Cluster {
         let peer = self.peers.get(to);
         let ForwardedRequest { method, path, headers, body, principal } = request;
         let signed = self.signer.sign(to, (method, path), (headers, &body), principal);
-        let (Some(headers), Ok(url)) = (signed, peer.target(path)) else {
+        let (Some(headers), Some(url)) = (signed, peer.target(path)) else {
             return ForwardOutcome::NotSent("the request cannot be sent to a replica".to_owned());
         };
-        if url.path_and_query() != path {
-            // The other replica would read another path than this one has.
-            let sentence = "the address of this request cannot be passed on as it is: write every character that is \
-                            not allowed in a URL as %XX, and no `..` in its path";
-            let refused = reply::text(StatusCode::BAD_REQUEST, sentence);
-            return ForwardOutcome::Answered(Box::new(refused));
-        }
         let outgoing = Request {
             method: method.clone(),
             url,
@@ -218,7 +215,7 @@ impl Cluster {
         let Ok(value) = HeaderValue::from_str(name.expose()) else {
             return ForwardOutcome::NotSent("the connection has no name".to_owned());
         };
-        let name = http::HeaderName::from_static(mcp::MCP_SESSION_ID);
+        let name = HeaderName::from_static(mcp::MCP_SESSION_ID);
         let headers = [(name, value)].into_iter().collect();
         self.forward(to, ForwardedRequest { method, path, headers: &headers, body, principal })
             .await
@@ -247,7 +244,7 @@ async fn relay(
     (peer, request): (&Arc<Peer>, &[u8]),
     receipt: Option<Receipt>,
 ) -> ForwardOutcome {
-    let (status, headers) = (answer.status, answer.headers);
+    let (status, mut headers) = (answer.status, answer.headers);
     let body = if is_stream(&headers) {
         Reply::Stream(Box::new(ProxiedStream::new(answer.body, peer.died(), request, receipt)))
     } else {
@@ -265,31 +262,17 @@ async fn relay(
             Err(reason) => return ForwardOutcome::Unknown(reason),
         }
     };
+    for name in &SET_HERE {
+        headers.remove(name);
+    }
     let mut response = Response::new(body);
-    *response.status_mut() = status;
-    copy_headers(&headers, response.headers_mut());
+    (*response.status_mut(), *response.headers_mut()) = (status, headers);
     ForwardOutcome::Answered(Box::new(response))
 }
 
 fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| kind.starts_with(mcp::EVENT_STREAM.as_bytes()))
-}
-
-/// Copies the headers of an answer, without those that this gateway sets by itself.
-fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
-    const SET_HERE: [http::HeaderName; 5] = [
-        header::CONNECTION,
-        header::CONTENT_LENGTH,
-        header::DATE,
-        header::TRANSFER_ENCODING,
-        RECEIPT,
-    ];
-    for (name, value) in from {
-        if !SET_HERE.contains(name) {
-            to.append(name, value.clone());
-        }
-    }
 }
 
 /// Answer to a request that another replica got, and whose answer did not come.

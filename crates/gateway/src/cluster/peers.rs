@@ -9,15 +9,15 @@ use std::{
 };
 
 use stayput_core::{Holder, HolderId};
-use stayput_http::{Target, TargetError};
+use stayput_http::Target;
 use stayput_sync::RwLock;
 use tokio::{sync::watch, time::Instant};
 
 /// One replica.
 pub(super) struct Peer {
     pub(super) holder: Holder,
-    /// URL of its internal listener.
-    base: String,
+    /// Internal listener. `None` if the address is no URL.
+    base: Option<Target>,
     /// True when its lease was found dead.
     dead: watch::Sender<bool>,
     /// Time at which this gateway learned of it.
@@ -28,14 +28,14 @@ pub(super) struct Peer {
 
 impl Peer {
     fn new(holder: &Holder) -> Self {
-        let base = holder.address.trim_end_matches('/').to_owned();
+        let base = Target::parse(&holder.address).ok();
         let (dead, added) = (watch::Sender::new(false), Instant::now());
         Self { holder: holder.clone(), base, dead, added, draining: AtomicBool::new(false) }
     }
 
-    /// Returns the URL of a path at this replica.
-    pub(super) fn target(&self, path: &str) -> Result<Target, TargetError> {
-        Target::parse(&format!("{}{path}", self.base))
+    /// Returns the URL of a path at this replica. `None` if it cannot be sent.
+    pub(super) fn target(&self, path: &str) -> Option<Target> {
+        self.base.as_ref()?.with_path(path).ok()
     }
 
     /// Waits until the lease of the replica is found dead: it will not answer any more.

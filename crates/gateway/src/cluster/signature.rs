@@ -4,6 +4,7 @@
 //! HMAC-SHA256 over them, the method, the path and all other headers. The client of the request is one of these headers.
 
 use std::{
+    borrow::Cow,
     sync::{
         LazyLock,
         atomic::{AtomicU64, Ordering},
@@ -35,8 +36,8 @@ pub(crate) const NOT_HELD: HeaderName = HeaderName::from_static("stayput-not-hel
 /// Longest time between the signature of a request and its arrival, in either direction.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(30);
 
-/// Headers that belong to one connection, or that a replica must not see.
-const NOT_FORWARDED: [HeaderName; 12] = [
+/// Headers that belong to one connection, or that a replica must not see. A constant would be built anew for each use.
+static NOT_FORWARDED: [HeaderName; 12] = [
     header::AUTHORIZATION,
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -81,7 +82,7 @@ pub(crate) enum SignatureError {
 pub(crate) struct VerifiedRequest {
     pub(crate) principal: Principal,
     /// SHA-256 of the body.
-    body: [u8; 32],
+    body: Vec<u8>,
     pub(super) sender: u64,
     pub(super) number: u64,
 }
@@ -95,10 +96,10 @@ impl VerifiedRequest {
 
 /// Client of a forwarded request, as it is sent.
 #[derive(Serialize, Deserialize)]
-struct SentPrincipal {
-    owner: Owner,
+struct SentPrincipal<'a> {
+    owner: Cow<'a, Owner>,
     #[serde(default)]
-    claims: Map<String, Value>,
+    claims: Cow<'a, Map<String, Value>>,
     #[serde(default)]
     admin: bool,
 }
@@ -111,7 +112,7 @@ struct Claim<'a> {
     number: u64,
     /// Milliseconds since 1970.
     time: u64,
-    /// Digest of the body in hexadecimal digits.
+    /// Digest of the body in base64.
     body: &'a str,
 }
 
@@ -181,13 +182,13 @@ impl Signer {
             }
         }
         let sent = SentPrincipal {
-            owner: principal.owner.clone(),
-            claims: principal.claims.0.clone(),
+            owner: Cow::Borrowed(&principal.owner),
+            claims: Cow::Borrowed(&principal.claims.0),
             admin: principal.admin,
         };
         let sent = BASE64.encode(serde_json::to_vec(&sent).ok()?);
         signed.insert(PRINCIPAL, HeaderValue::from_str(&sent).ok()?);
-        let body = hex(digest::digest(&digest::SHA256, body).as_ref());
+        let body = BASE64.encode(digest::digest(&digest::SHA256, body));
         let claim = Claim {
             to: &to.id.to_string(),
             sender: *SENDER,
@@ -197,7 +198,7 @@ impl Signer {
         };
         let text = claim.text();
         let content = content(&text, (method, path), &signed);
-        let code = hex(hmac::sign(self.keys.first()?, &content).as_ref());
+        let code = BASE64.encode(hmac::sign(self.keys.first()?, &content));
         signed.insert(HEADER, HeaderValue::from_str(&format!("{text} {code}")).ok()?);
         Some(signed)
     }
@@ -215,7 +216,7 @@ impl Signer {
             return Err(SignatureError::Invalid);
         }
         let (claim, signed, code) = Claim::parse(text).ok_or(SignatureError::Invalid)?;
-        let code = unhex::<32>(code).ok_or(SignatureError::Invalid)?;
+        let code = BASE64.decode(code).map_err(|_| SignatureError::Invalid)?;
         let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let content = content(signed, (&head.method, path), &head.headers);
         if !self.keys.iter().any(|key| hmac::verify(key, &content, &code).is_ok()) {
@@ -233,7 +234,7 @@ impl Signer {
         if claim.time < self.started {
             return Err(SignatureError::BeforeStart);
         }
-        let body = unhex::<32>(claim.body).ok_or(SignatureError::Invalid)?;
+        let body = BASE64.decode(claim.body).map_err(|_| SignatureError::Invalid)?;
         let principal = read_principal(&head.headers).ok_or(SignatureError::Invalid)?;
         Ok(VerifiedRequest { principal, body, sender: claim.sender, number: claim.number })
     }
@@ -250,9 +251,9 @@ fn without_login(cookies: &HeaderValue) -> Option<HeaderValue> {
 fn read_principal(headers: &HeaderMap) -> Option<Principal> {
     let mut lines = headers.get_all(PRINCIPAL).iter();
     let bytes = BASE64.decode(lines.next()?.as_bytes()).ok()?;
-    let sent: SentPrincipal = serde_json::from_slice(&bytes).ok()?;
-    let SentPrincipal { owner, claims, admin } = sent;
-    lines.next().is_none().then(|| Principal::forwarded(owner, Claims(claims), admin))
+    let SentPrincipal { owner, claims, admin } = serde_json::from_slice(&bytes).ok()?;
+    let (owner, claims) = (owner.into_owned(), Claims(claims.into_owned()));
+    lines.next().is_none().then(|| Principal::forwarded(owner, claims, admin))
 }
 
 /// Returns everything that is signed. Headers are sorted, because a header map has no order, and have lengths, so that no
@@ -270,29 +271,14 @@ fn content(claim: &str, (method, path): (&Method, &str), headers: &HeaderMap) ->
     let is_signed = |name: &HeaderName| {
         *name != HEADER && *name != header::HOST && !NOT_FORWARDED.contains(name)
     };
-    let mut names: Vec<_> = headers.keys().filter(|name| is_signed(name)).collect();
-    names.sort_unstable_by_key(|name| name.as_str());
-    for name in names {
-        for value in headers.get_all(name) {
-            add(name.as_str().as_bytes());
-            add(value.as_bytes());
-        }
+    let mut fields: Vec<_> = headers.iter().filter(|(name, _)| is_signed(name)).collect();
+    // The sort is stable: several values of one name stay in their order.
+    fields.sort_by_key(|(name, _)| name.as_str());
+    for (name, value) in fields {
+        add(name.as_str().as_bytes());
+        add(value.as_bytes());
     }
     content
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |byte: u8| char::from(DIGITS[usize::from(byte & 15)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
-}
-
-fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
-    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
-    let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
-    bytes?.try_into().ok()
 }
 
 #[cfg(test)]

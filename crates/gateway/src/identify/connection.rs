@@ -36,6 +36,10 @@ pub(super) async fn session(
     if let Some(session) = connection.reenter_default_session(&app.sessions) {
         return Ok(Some(FoundSession::from_existing(session)));
     }
+    let cached = SessionName::Id(connection.default_session());
+    if let Some(holder) = app.cached_holder(&cached) {
+        return Err(Refusal::held_by(holder).found_by(Some(cached)));
+    }
     // Boxed because it is rare: without the box, the future of every call would be as large as this one.
     Box::pin(look_up_session(app, context, connection)).await.map(Some)
 }
@@ -48,11 +52,8 @@ async fn look_up_session(
 ) -> Result<FoundSession, Refusal> {
     let failed =
         |error: SessionOpenError| Refusal::for_open_error(&error, "Begin anew with `initialize`.");
-    let cached = SessionName::Id(connection.default_session());
-    if let Some(holder) = app.cached_holder(&cached) {
-        return Err(Refusal::held_by(holder).found_by(Some(cached)));
-    }
-    match app.session(&connection.owner, connection.default_session()).await {
+    let id = connection.default_session();
+    match app.session(&connection.owner, id).await {
         Ok(session) => {
             connection.cache_default_session(session.session());
             Ok(FoundSession::from_existing(session))
@@ -66,6 +67,7 @@ async fn look_up_session(
             if app.refresh_default_session(connection).await.map_err(failed)? {
                 return Box::pin(look_up_session(app, context, connection)).await;
             }
+            let cached = SessionName::Id(id);
             app.cache_holder(cached, &holder);
             Err(failed(SessionOpenError::HeldElsewhere { holder }).found_by(Some(cached)))
         }

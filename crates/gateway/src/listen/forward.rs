@@ -159,15 +159,7 @@ pub(super) async fn settle(
     }
     let Some(cluster) = app.cluster.clone() else { return response };
     if let Some(ToPassOn(principal, concerned)) = to_pass_on {
-        let peers = match concerned {
-            ConcernedReplicas::All => cluster.live_peers(),
-            ConcernedReplicas::One(replica) => {
-                cluster.find_peer(&replica.to_string()).await.into_iter().collect()
-            }
-        };
-        let sent = peers.iter().map(|peer| send(&cluster, peer, (head, &body), &principal));
-        // A replica that does not answer gets the message late, or not at all; the client does not wait for it.
-        let _ = tokio::time::timeout(PASS_ON_TIMEOUT, join_all(sent)).await;
+        pass_on(&cluster, (head, &body), &principal, concerned).await;
         return response;
     }
     let limit = app.sessions.settings().lease.saturating_add(TAKEOVER);
@@ -209,8 +201,27 @@ pub(super) async fn settle(
         }
         tokio::time::sleep(delay).await;
         delay = MAX_RETRY_DELAY.min(2 * delay);
-        response = router::route_again(app, &principal, (head, body.clone())).await;
+        // Boxed, because the future of every forwarded request would otherwise be as large as this rare one.
+        response = Box::pin(router::route_again(app, &principal, (head, body.clone()))).await;
     }
+}
+
+/// Passes a message on to the replicas that it concerns. One that does not answer gets it late, or not at all; the client does
+/// not wait for it.
+async fn pass_on(
+    cluster: &Arc<Cluster>,
+    (head, body): (&Parts, &Bytes),
+    principal: &Principal,
+    concerned: ConcernedReplicas,
+) {
+    let peers = match concerned {
+        ConcernedReplicas::All => cluster.live_peers(),
+        ConcernedReplicas::One(replica) => {
+            cluster.find_peer(&replica.to_string()).await.into_iter().collect()
+        }
+    };
+    let sent = peers.iter().map(|peer| send(cluster, peer, (head, body), principal));
+    let _ = tokio::time::timeout(PASS_ON_TIMEOUT, join_all(sent)).await;
 }
 
 /// Builds the answer to a request that no replica could run.
