@@ -64,7 +64,7 @@ call-path: ## Print the files that one legacy call to a stdio server passes thro
 		-p stayput-gateway -p stayput-testkit --bin stayput --bin stayput-testserver
 	@scripts/call-path
 
-call-cost: ## Print the instructions that one legacy call takes, to a stdio and to an HTTP server; needs valgrind
+call-cost: ## Print the instructions that one legacy call takes, to a stdio and an HTTP server, and forwarded by a replica; needs valgrind
 	@CARGO_PROFILE_RELEASE_STRIP=none cargo build --quiet --release --target-dir target/call-cost \
 		-p stayput-gateway -p stayput-testkit --bin stayput --bin stayput-testserver
 	@scripts/call-path --cost
