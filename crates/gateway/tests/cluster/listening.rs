@@ -101,24 +101,23 @@ async fn client_hears_of_sessions_at_other_replicas_on_redis() {
     check_messages_of_other_replicas(&Database::redis().await, "listening-redis").await;
 }
 
-/// A process that all sessions share is at one replica, and each client hears of it on its stream.
+/// A process that all sessions share is at one replica, and a client whose default session is at another one hears of it.
 #[tokio::test]
-async fn clients_hear_of_a_shared_process_at_another_replica() {
+async fn client_hears_of_a_shared_process_at_another_replica() {
     let (mark, database) = (mark("listening-shared"), Database::redis().await);
-    let mut server = stdio(&mark, &[]);
-    server["stayput"] = json!({ "isolation": "shared" });
-    let replicas = Replicas::start(&json!({ "local": server }), database.url()).await;
-    let (mut clients, mut streams) = (Vec::new(), Vec::new());
-    for replica in &replicas.all {
-        let client = replica.client("local").await;
-        streams.push(client.get(replica, None).await.events());
-        client.text(replica, "count").await;
-        clients.push(client);
-    }
-    clients[1].call(&replicas.all[1], "notify", json!({ "tool": "grown" })).await;
-    for stream in &mut streams {
-        hear(stream, "notifications/tools/list_changed").await;
-    }
+    let mut shared = stdio(&mark, &[]);
+    shared["stayput"] = json!({ "isolation": "shared" });
+    let servers = json!({ "own": stdio(&mark, &[]), "shared": shared });
+    let replicas = Replicas::start(&servers, database.url()).await;
+    let [zero, one, two] = &replicas.all[..] else { panic!() };
+    let holder = zero.client("shared").await;
+    holder.text(zero, "count").await;
+    let client = one.client("").await;
+    client.text(one, "own__count").await;
+    let mut stream = client.get(two, None).await.events();
+    client.text(two, "shared__count").await;
+    holder.call(zero, "notify", json!({ "tool": "grown" })).await;
+    hear(&mut stream, "notifications/tools/list_changed").await;
     drop(replicas);
     gone(&mark).await;
 }
