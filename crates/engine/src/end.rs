@@ -43,6 +43,34 @@ impl Engine {
         self.sessions.end(session).await
     }
 
+    /// Notes in the record of a session that its processes end because this process is stopped on purpose: the next holder
+    /// reports that as the reason of the loss. If this fails, it reports another one.
+    ///
+    /// # Errors
+    /// An error of the store.
+    pub async fn note_stop(&self, session: &Session) -> Result<(), SessionOpenError> {
+        let stopped = |sealed: &stayput_core::Attachment| {
+            let attachment =
+                Attachment::open(sealed, &self.seal).ok().filter(|it| it.is_process)?;
+            Attachment { is_stopped: true, ..attachment }.seal(&self.seal).ok()
+        };
+        let record = session.record();
+        if !record.attachments.iter().any(|(_, sealed)| stopped(sealed).is_some()) {
+            return Ok(());
+        }
+        let change = |record: &mut Record| {
+            let noted: Vec<_> = record
+                .attachments
+                .iter()
+                .filter_map(|(server, sealed)| Some((server.clone(), stopped(sealed)?)))
+                .collect();
+            for (server, sealed) in noted {
+                record.attachments.insert(server, sealed);
+            }
+        };
+        self.sessions.change(session, change).await
+    }
+
     /// Ends the links of a session that expired, with this last record. Its sessions on servers are deleted, also
     /// those of an earlier process.
     pub fn end_expired<F>(

@@ -30,6 +30,8 @@ mod messages;
 #[path = "modern/kit.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod modern;
+#[path = "cluster/other_transports.rs"]
+mod other_transports;
 #[path = "cluster/receipts.rs"]
 mod receipts;
 #[path = "cluster/replicas.rs"]
@@ -53,5 +55,7 @@ mod support;
 mod takeover;
 #[path = "cluster/unread_events.rs"]
 mod unread_events;
+#[path = "cluster/withdrawn_servers.rs"]
+mod withdrawn_servers;
 #[path = "support/writer.rs"]
 mod writer;

@@ -2,7 +2,22 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// All characters but those that need no escape anywhere in a URL.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Encodes a text as a segment of a path.
+///
+/// ```
+/// use stayput_wire::percent;
+///
+/// assert_eq!(percent::encode("my chat/1"), "my%20chat%2F1");
+/// ```
+#[must_use]
+pub fn encode(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
 
 /// Decodes `encoded`. A `%` that starts no escape is kept.
 ///

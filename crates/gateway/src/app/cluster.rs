@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     fs::DirBuilder,
     io,
+    net::SocketAddr,
     os::unix::fs::DirBuilderExt as _,
     path::Path,
     sync::Arc,
@@ -13,7 +14,11 @@ use std::{
 use stayput_core::{Digest, EventIds, EventLog, Holder, Sessions, Store};
 use stayput_stores::Address;
 use stayput_sync::Mutex;
-use tokio::{net::TcpListener, sync::watch, time::Instant};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::watch,
+    time::Instant,
+};
 
 use super::{Plan, ServeError, build};
 use crate::{
@@ -34,6 +39,12 @@ const START_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Longest pause between two reads of the registry.
 const MAX_REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Interval at which the leases of replicas are read that owe an answer or have given none. Clients wait for it.
+const AWAITED_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Number of connections of other replicas that wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// Interval at which a new lease is noticed.
 const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -61,24 +72,39 @@ pub(super) fn check(plan: &Plan) -> Result<(), ServeError> {
     }
 }
 
+/// Socket of the internal listener, and its configured address.
+pub(super) struct ReplicaSocket(TcpSocket, SocketAddr);
+
+impl ReplicaSocket {
+    /// Begins to listen. Until then other replicas are refused at once, and claim the sessions of a gateway that starts
+    /// anew when its former lease ends; in a backlog, their requests would wait for the end of the start.
+    pub(super) fn listen(self) -> Result<TcpListener, ServeError> {
+        let Self(socket, address) = self;
+        socket.listen(BACKLOG).map_err(|error| ServeError::ClusterListen { address, error })
+    }
+}
+
 /// Binds the internal listener, if there is one. Returns the holder with the address under which others reach it. A
 /// gateway for local clients alone does not have the servers of requests that others would forward, so it has no address.
-pub(super) async fn bind(
+pub(super) fn bind(
     plan: &Plan,
     holder: Holder,
-) -> Result<(Option<TcpListener>, Holder), ServeError> {
+) -> Result<(Option<ReplicaSocket>, Holder), ServeError> {
     let Some(settings) = plan.cluster.as_ref().filter(|_| plan.listen.is_some()) else {
         return Ok((None, holder));
     };
     let address = settings.listen;
     let failed = |error: io::Error| ServeError::ClusterListen { address, error };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let socket = socket.map_err(failed)?;
+    socket.set_reuseaddr(true).map_err(failed)?;
+    socket.bind(address).map_err(failed)?;
     let url = match &settings.advertise {
         Some(url) => url.clone(),
-        None => format!("http://{}", listener.local_addr().map_err(failed)?),
+        None => format!("http://{}", socket.local_addr().map_err(failed)?),
     };
     let holder = Holder { id: holder.id, ..Holder::at(&url)? };
-    Ok((Some(listener), holder))
+    Ok((Some(ReplicaSocket(socket, address)), holder))
 }
 
 /// Registers this gateway in a store that others can use, too. Refuses to run beside gateways with which it does not
@@ -195,11 +221,21 @@ impl Registration {
             // The others learn at once that this gateway drains.
             // A row with a lost lease looks like that of a dead gateway, so a new lease is written at once.
             let is_draining = app.health.is_draining();
+            let mut checked = Instant::now();
             while Instant::now() < due
                 && app.sessions.current_lease() == lease
                 && app.health.is_draining() == is_draining
             {
                 tokio::time::sleep(LEASE_POLL_INTERVAL).await;
+                if checked.elapsed() < AWAITED_INTERVAL {
+                    continue;
+                }
+                checked = Instant::now();
+                if let Some(cluster) = &app.cluster
+                    && cluster.has_lost_awaited_peer().await
+                {
+                    break;
+                }
             }
         }
     }
@@ -250,10 +286,12 @@ pub(super) async fn accept(
     (listener, workers): (TcpListener, Arc<Workers>),
     stopped: watch::Receiver<bool>,
 ) {
+    let acceptor = Acceptor::for_replicas();
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => {
-                Acceptor::enter_replica(&app.now(), (socket, &workers.next()), stopped.clone());
+            Ok((socket, from)) => {
+                let socket = (socket, from.ip(), &workers.next());
+                acceptor.enter(&app.now(), socket, stopped.clone());
             }
             // Most likely too many open files. Some of them are closed after a while.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,

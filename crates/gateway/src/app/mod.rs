@@ -141,7 +141,7 @@ struct LateAcceptor {
 impl Default for LateAcceptor {
     fn default() -> Self {
         let (sender, never) = watch::channel(false);
-        Self { acceptor: Acceptor::default(), never, _sender: sender }
+        Self { acceptor: Acceptor::for_clients(), never, _sender: sender }
     }
 }
 
@@ -208,7 +208,7 @@ impl Gateway {
             ..Settings::default()
         };
         let clock = Arc::new(SystemClock);
-        let (replica_listener, holder) = cluster::bind(&plan, holding.holder.clone()).await?;
+        let (replica_socket, holder) = cluster::bind(&plan, holding.holder.clone())?;
         let store = database.store.clone();
         let registry = Registry::new(store.clone());
         let sessions = Sessions::start(database.store, clock, holder, settings).await?;
@@ -223,6 +223,7 @@ impl Gateway {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
+        let replica_listener = replica_socket.map(cluster::ReplicaSocket::listen).transpose()?;
         if let Some(address) = listener.as_ref().and_then(|(it, _)| it.local_addr().ok()) {
             app.health.listens_on(address);
         }
@@ -330,7 +331,7 @@ impl Gateway {
         let registration_task =
             self.registration.clone().map(|it| runtime.spawn(it.refresh(app.clone())));
         let replica_listener = self.serve_replicas(&app);
-        let (acceptor, reading) = (Acceptor::default(), self.reading.take());
+        let (acceptor, reading) = (Acceptor::for_clients(), self.reading.take());
         tokio::select! {
             () = self.accept(&acceptor, &stopped) => {}
             () = self.admit(&stopped) => {}

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use stayput_core::{Handle, Holder, Owner};
+use stayput_core::{Handle, Holder, Owner, SessionId};
 use stayput_http::{Delivery, Request};
 use stayput_upstream::Profile;
 use stayput_wire::{Message, header as mcp};
@@ -28,8 +28,48 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Silence after which TCP probes whether a replica is still there.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Path at which a replica is told that a connection has another default session.
-pub(crate) const CONNECTION_CHANGED: &str = "/cluster/connection";
+/// Path at which a replica is told what has become of a connection.
+pub(crate) const CONNECTION: &str = "/cluster/connection";
+
+/// Start of the path at which the holder of a session is asked to end it with a connection. The id follows.
+pub(crate) const SESSION: &str = "/cluster/sessions/";
+
+/// Status of the answer if another client knows the session, so that it stays.
+pub(crate) const SESSION_STAYS: StatusCode = StatusCode::NO_CONTENT;
+
+/// Change of a connection that other replicas have to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionEvent {
+    /// It has another default session, which is to be read from the store.
+    Changed,
+    /// It has ended.
+    Ended,
+    /// Its client has used a process that another replica holds, so its default session is not idle.
+    Used,
+}
+
+impl ConnectionEvent {
+    fn method(self) -> Method {
+        match self {
+            Self::Changed => Method::POST,
+            Self::Ended => Method::DELETE,
+            Self::Used => Method::PUT,
+        }
+    }
+
+    /// Reads the event from the method of a request.
+    pub(crate) fn from_method(method: &Method) -> Option<Self> {
+        let all = [Self::Changed, Self::Ended, Self::Used];
+        all.into_iter().find(|event| event.method() == *method)
+    }
+}
+
+/// Returns the headers that name a connection.
+fn connection_headers(name: &Handle) -> HeaderMap {
+    let value = HeaderValue::from_str(name.expose());
+    let named = value.map(|value| (HeaderName::from_static(mcp::MCP_SESSION_ID), value));
+    named.into_iter().collect()
+}
 
 /// Path at which a replica is told of a log level or a subscription that a client has set through another one.
 pub(crate) const PREFERENCE: &str = "/cluster/preference";
@@ -43,6 +83,10 @@ pub(crate) const PROFILE: &str = "/cluster/profile/";
 /// Longest time for such an answer. The server may have to start.
 const PROFILE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Header of a stream for another replica with the one server that writes to it. That replica ends the stream when its
+/// client may no longer use the server.
+const SERVER: HeaderName = HeaderName::from_static("stayput-server");
+
 /// Pause before a replica that has not read a connection anew is told again.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -50,8 +94,14 @@ const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_ANSWER: usize = 2 * Message::MAX_BYTES;
 
 /// Headers of an answer that this gateway sets by itself.
-static SET_HERE: [HeaderName; 5] =
-    [header::CONNECTION, header::CONTENT_LENGTH, header::DATE, header::TRANSFER_ENCODING, RECEIPT];
+static SET_HERE: [HeaderName; 6] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::DATE,
+    header::TRANSFER_ENCODING,
+    RECEIPT,
+    SERVER,
+];
 
 /// Request of a client, as it arrived.
 pub(crate) struct ForwardedRequest<'a> {
@@ -125,13 +175,19 @@ impl Cluster {
             Err(error) if error.delivery() == Delivery::NotSent => {
                 return ForwardOutcome::NotSent(error.to_string());
             }
-            Err(error) => return ForwardOutcome::Unknown(error.to_string()),
+            Err(error) => {
+                peer.suspect();
+                return ForwardOutcome::Unknown(error.to_string());
+            }
         };
         if let Some(why) = answer.headers.get(NOT_HELD).cloned() {
             // Read to its end, so that the connection can be used again.
             let text = answer.body.collect(MAX_ANSWER).await.unwrap_or_default();
             if why == "moved" {
                 return ForwardOutcome::NotHeld;
+            }
+            if why == "busy" {
+                return ForwardOutcome::NotSent("it has too many new connections".to_owned());
             }
             let text = String::from_utf8_lossy(&text).into_owned();
             return ForwardOutcome::Rejected(text);
@@ -142,17 +198,18 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Makes all live replicas read a connection anew. Waits for each until it has done so or its lease is found dead, at
-    /// most as long as `limit`.
+    /// Tells all live replicas what has become of a connection. Waits for each until it knows or its lease is found dead,
+    /// at most as long as `limit`.
     pub(crate) async fn announce_connection(
         self: &Arc<Self>,
-        name: &Handle,
+        (name, event): (&Handle, ConnectionEvent),
         principal: &Principal,
         limit: Duration,
     ) {
         let peers = self.live_peers();
         let told = peers.iter().map(|peer| async {
-            let told = tokio::time::timeout(limit, self.tell_of_connection(peer, name, principal));
+            let told = self.tell_of_connection(peer, (name, event), principal);
+            let told = tokio::time::timeout(limit, told);
             if told.await.is_err() {
                 tracing::warn!(
                     "the replica at {} does not know of a changed connection",
@@ -212,30 +269,54 @@ impl Cluster {
         (name, body): (&Handle, Bytes),
         principal: &Principal,
     ) -> ForwardOutcome {
-        let Ok(value) = HeaderValue::from_str(name.expose()) else {
-            return ForwardOutcome::NotSent("the connection has no name".to_owned());
-        };
-        let name = HeaderName::from_static(mcp::MCP_SESSION_ID);
-        let headers = [(name, value)].into_iter().collect();
+        let headers = connection_headers(name);
         self.forward(to, ForwardedRequest { method, path, headers: &headers, body, principal })
             .await
     }
 
-    /// Tells a replica to read a connection anew, until it has done so or is gone.
-    async fn tell_of_connection(
+    /// Tells a replica what has become of a connection, until it knows or is gone.
+    pub(crate) async fn tell_of_connection(
         self: &Arc<Self>,
         peer: &Holder,
-        name: &Handle,
+        (name, event): (&Handle, ConnectionEvent),
         principal: &Principal,
     ) {
         while self.live_peers().contains(peer) {
-            let (request, content) = ((&Method::POST, CONNECTION_CHANGED), (name, Bytes::new()));
+            let (request, content) = ((&event.method(), CONNECTION), (name, Bytes::new()));
             match self.send_about(peer, request, content, principal).await {
                 ForwardOutcome::Answered(answer) if answer.status().is_success() => return,
                 _ => tokio::time::sleep(ANNOUNCE_INTERVAL).await,
             }
         }
     }
+
+    /// Lets the replica that holds a session of a connection end it, unless another client knows it. Returns whether the
+    /// session is over, and `None` if that replica does not hold it or gives no answer.
+    pub(crate) async fn end_session(
+        self: &Arc<Self>,
+        holder: &Holder,
+        name: &Handle,
+        (session, owner): (SessionId, &Owner),
+    ) -> Option<bool> {
+        let principal = Principal::forwarded(owner.clone(), Claims::default(), false);
+        let path = format!("{SESSION}{session}");
+        let asked =
+            self.send_about(holder, (&Method::DELETE, &path), (name, Bytes::new()), &principal);
+        match asked.await {
+            ForwardOutcome::Answered(answer) if answer.status().is_success() => {
+                Some(answer.status() != SESSION_STAYS)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Names the one server that writes to a stream, for the replica that passes it on.
+pub(crate) fn name_server(mut stream: Response<Reply>, server: Option<&str>) -> Response<Reply> {
+    if let Some(Ok(name)) = server.map(HeaderValue::from_str) {
+        stream.headers_mut().insert(SERVER, name);
+    }
+    stream
 }
 
 /// Passes the answer of a replica to `request` on: a stream as it comes, anything else as a whole.
@@ -246,7 +327,9 @@ async fn relay(
 ) -> ForwardOutcome {
     let (status, mut headers) = (answer.status, answer.headers);
     let body = if is_stream(&headers) {
-        Reply::Stream(Box::new(ProxiedStream::new(answer.body, peer.died(), request, receipt)))
+        let server = headers.get(SERVER).and_then(|name| name.to_str().ok()).map(Arc::from);
+        let stream = ProxiedStream::new(answer.body, peer.died(), request, (receipt, server));
+        Reply::Stream(Box::new(stream))
     } else {
         let whole = tokio::select! {
             biased;

@@ -37,7 +37,7 @@ use tokio::time::Instant;
 use self::{
     contact::Contacts,
     holders::HolderCache,
-    peers::Peers,
+    peers::{PeerState, Peers},
     receipts::ReceiptsInFlight,
     registry::{LiveGateway, Registry},
     replay::ReplayGuard,
@@ -46,7 +46,10 @@ use self::{
 };
 pub(crate) use self::{
     contact::{Contact, HELLO},
-    forward::{CONNECTION_CHANGED, ForwardOutcome, ForwardedRequest, PREFERENCE, PROFILE, unknown},
+    forward::{
+        CONNECTION, ConnectionEvent, ForwardOutcome, ForwardedRequest, PREFERENCE, PROFILE,
+        SESSION, SESSION_STAYS, name_server, unknown,
+    },
     messages::MESSAGES,
     receipts::{PendingReceipts, RECEIPTS},
     signature::{NOT_HELD, SignatureError, VerifiedRequest},
@@ -153,11 +156,22 @@ impl Cluster {
         Ok(live)
     }
 
+    /// Whether the lease of a replica has ended, or was replaced, that owes an answer or has given none.
+    pub(crate) async fn has_lost_awaited_peer(&self) -> bool {
+        for lease in self.peers.awaited_leases() {
+            // An outage of the store is reported by the renewal of the lease.
+            if self.registry.is_over(lease).await.unwrap_or_default() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Sets the gateways whose leases were alive at `since`.
     fn set_live(&self, live: &[LiveGateway], since: Instant) {
         let others = live.iter().filter(|it| it.holder.id != self.own.id);
-        let others: Vec<_> = others.map(|it| (it.holder.clone(), it.row.draining)).collect();
-        self.contacts.retain(&others.iter().map(|(it, _)| it.id).collect::<Vec<_>>());
+        let others: Vec<_> = others.map(PeerState::new).collect();
+        self.contacts.retain(&others.iter().map(|it| it.holder.id).collect::<Vec<_>>());
         for gone in self.peers.update(others.into_iter(), since) {
             tracing::warn!(replica = %gone.id, "replica {} at {} is gone", gone.id, gone.address);
             self.holders.forget_holder(&gone);

@@ -8,10 +8,33 @@ use std::{
     },
 };
 
-use stayput_core::{Holder, HolderId};
+use stayput_core::{Holder, HolderId, Lease};
 use stayput_http::Target;
-use stayput_sync::RwLock;
+use stayput_sync::{Mutex, RwLock};
 use tokio::{sync::watch, time::Instant};
+
+use super::registry::LiveGateway;
+
+/// Replica as the registry has it.
+#[derive(Clone, Debug)]
+pub(super) struct PeerState {
+    pub(super) holder: Holder,
+    lease: Lease,
+    /// Number of its start, which orders the starts of gateways.
+    start: u64,
+    is_draining: bool,
+}
+
+impl PeerState {
+    pub(super) fn new(gateway: &LiveGateway) -> Self {
+        Self {
+            holder: gateway.holder.clone(),
+            lease: gateway.lease,
+            start: gateway.row.started,
+            is_draining: gateway.row.draining,
+        }
+    }
+}
 
 /// One replica.
 pub(super) struct Peer {
@@ -24,13 +47,50 @@ pub(super) struct Peer {
     added: Instant,
     /// Whether it takes no new sessions.
     draining: AtomicBool,
+    /// Whether a request to it got no answer since its lease was read last.
+    is_suspect: AtomicBool,
+    /// Lease and number of the start, as the registry had them last.
+    registered: Mutex<Option<(Lease, u64)>>,
 }
 
 impl Peer {
     fn new(holder: &Holder) -> Self {
         let base = Target::parse(&holder.address).ok();
-        let (dead, added) = (watch::Sender::new(false), Instant::now());
-        Self { holder: holder.clone(), base, dead, added, draining: AtomicBool::new(false) }
+        Self {
+            holder: holder.clone(),
+            base,
+            dead: watch::Sender::new(false),
+            added: Instant::now(),
+            draining: AtomicBool::new(false),
+            is_suspect: AtomicBool::new(false),
+            registered: Mutex::default(),
+        }
+    }
+
+    /// Marks that a request got no answer: its lease is to be read soon.
+    pub(super) fn suspect(&self) {
+        self.is_suspect.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether clients wait for the answers or the end of this replica.
+    fn is_awaited(&self) -> bool {
+        self.is_suspect.load(Ordering::Relaxed) || self.dead.receiver_count() > 0
+    }
+
+    fn registered(&self) -> Option<(Lease, u64)> {
+        *self.registered.lock()
+    }
+
+    fn set_state(&self, state: &PeerState) {
+        self.draining.store(state.is_draining, Ordering::Relaxed);
+        self.is_suspect.store(false, Ordering::Relaxed);
+        let mut registered = self.registered.lock();
+        *registered = Some((state.lease, state.start));
+    }
+
+    /// Whether the registry has another start of the same replica: requests to the earlier one get no answer.
+    fn was_started_anew(&self, state: &PeerState) -> bool {
+        self.registered().is_some_and(|(_, start)| start != state.start)
     }
 
     /// Returns the URL of a path at this replica. `None` if it cannot be sent.
@@ -98,20 +158,30 @@ impl Peers {
         peers.get(turn.checked_rem(peers.len())?).map(|&holder| holder.clone())
     }
 
-    /// Sets the replicas that lived at `since`, and whether each is draining. Returns those that do not any more; requests in flight to them fail. One
+    /// Returns the leases of the replicas that owe an answer, or have given none.
+    pub(super) fn awaited_leases(&self) -> Vec<Lease> {
+        let all = self.all.read();
+        let awaited = all.values().filter(|peer| peer.is_awaited());
+        awaited.filter_map(|peer| peer.registered()).map(|(lease, _)| lease).collect()
+    }
+
+    /// Sets the replicas that lived at `since`. Returns those that do not any more; requests in flight to them fail. One
     /// that was added later may not have been registered yet, and stays.
     pub(super) fn update(
         &self,
-        live: impl Iterator<Item = (Holder, bool)>,
+        live: impl Iterator<Item = PeerState>,
         since: Instant,
     ) -> Vec<Holder> {
-        let live: HashMap<_, _> = live.map(|it| (key(&it.0), it)).collect();
+        let live: HashMap<_, _> = live.map(|it| (key(&it.holder), it)).collect();
+        let is_gone = |key: &(HolderId, String), peer: &mut Arc<Peer>| match live.get(key) {
+            Some(state) => peer.was_started_anew(state),
+            None => peer.added < since,
+        };
         let mut all = self.all.write();
-        let gone: Vec<_> =
-            all.extract_if(|key, peer| peer.added < since && !live.contains_key(key)).collect();
-        for (key, (holder, is_draining)) in live {
-            let peer = all.entry(key).or_insert_with_key(|_| Arc::new(Peer::new(&holder)));
-            peer.draining.store(is_draining, Ordering::Relaxed);
+        let gone: Vec<_> = all.extract_if(is_gone).collect();
+        for (key, state) in live {
+            let peer = all.entry(key).or_insert_with_key(|_| Arc::new(Peer::new(&state.holder)));
+            peer.set_state(&state);
         }
         drop(all);
         gone.into_iter()
@@ -128,6 +198,35 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+
+    fn state(holder: &Holder, start: u64, is_draining: bool) -> PeerState {
+        let lease = Lease { holder: holder.id, epoch: stayput_core::Epoch(start) };
+        PeerState { holder: holder.clone(), lease, start, is_draining }
+    }
+
+    /// A request to a process that was killed is not kept waiting by the next process at its address.
+    #[tokio::test]
+    async fn new_start_ends_the_requests_to_the_earlier_one() {
+        let (peers, holder) = (Peers::default(), Holder::at("http://127.0.0.1:1").unwrap());
+        let update =
+            |start| peers.update([state(&holder, start, false)].into_iter(), Instant::now());
+        assert!(update(1).is_empty());
+        assert!(peers.awaited_leases().is_empty(), "it owes no answer");
+        let mut waiting = Box::pin(peers.get(&holder).died());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(peers.awaited_leases().len(), 1);
+        drop(waiting);
+        let died = peers.get(&holder).died();
+        tokio::pin!(died);
+        assert!(peers.awaited_leases().is_empty());
+        peers.get(&holder).suspect();
+        assert_eq!(peers.awaited_leases().len(), 1, "it gave no answer");
+        assert!(update(1).is_empty() && peers.awaited_leases().is_empty());
+        assert!(died.as_mut().now_or_never().is_none());
+        assert_eq!(update(2), std::slice::from_ref(&holder));
+        assert!(died.now_or_never().is_some());
+        assert!(peers.get(&holder).died().now_or_never().is_none());
+    }
 
     /// All requests to a replica wait for the same one to die, which a list from before its registration does not tell.
     #[tokio::test]
@@ -154,8 +253,7 @@ mod tests {
         let (one, two) = (peers.get(&old), peers.get(&new));
         assert!(one.died().now_or_never().is_none());
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        let live = [(new.clone(), false)];
-        assert_eq!(peers.update(live.into_iter(), Instant::now()), [old]);
+        assert_eq!(peers.update([state(&new, 1, false)].into_iter(), Instant::now()), [old]);
         assert!(one.died().now_or_never().is_some());
         assert!(two.died().now_or_never().is_none());
         assert_eq!(peers.find(&new.id.to_string()), Some(new));
@@ -168,14 +266,14 @@ mod tests {
         assert_eq!(peers.next(), None);
         let at = |port| Holder::at(&format!("http://127.0.0.1:{port}")).unwrap();
         let all = [at(1), at(2), at(3)];
-        let live = [(all[0].clone(), false), (all[1].clone(), true), (all[2].clone(), false)];
+        let live = [state(&all[0], 1, false), state(&all[1], 2, true), state(&all[2], 3, false)];
         peers.update(live.into_iter(), Instant::now());
         let got: Vec<_> = (0..4).filter_map(|_| peers.next()).collect();
         assert_eq!(got.len(), 4);
         for holder in [&all[0], &all[2]] {
             assert_eq!(got.iter().filter(|it| *it == holder).count(), 2, "{got:?}");
         }
-        peers.update(all.into_iter().map(|it| (it, true)), Instant::now());
+        peers.update(all.iter().map(|it| state(it, 1, true)), Instant::now());
         assert_eq!(peers.next(), None);
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct ProxiedStream {
     last: Option<Bytes>,
     /// Receipt that the other replica waits for.
     receipt: Option<Receipt>,
+    /// The one server that writes to the stream.
+    server: Option<Arc<str>>,
 }
 
 impl ProxiedStream {
@@ -31,7 +33,7 @@ impl ProxiedStream {
         body: stayput_http::Body,
         died: impl Future<Output = ()> + Send + 'static,
         request: &[u8],
-        receipt: Option<Receipt>,
+        (receipt, server): (Option<Receipt>, Option<Arc<str>>),
     ) -> Self {
         let is_request = Message::parse(request)
             .is_ok_and(|message| matches!(message.kind(), MessageKind::Request { .. }));
@@ -39,13 +41,13 @@ impl ProxiedStream {
         let last = is_request.then(|| {
             Bytes::from(format!("\n\nevent: message\ndata: {}\n\n", unknown_text(request)))
         });
-        Self { body: Some(body), died: Box::pin(died), last, receipt }
+        Self { body: Some(body), died: Box::pin(died), last, receipt, server }
     }
 }
 
 impl EventBody for ProxiedStream {
     fn server(&self) -> Option<Arc<str>> {
-        None
+        self.server.clone()
     }
 
     fn defer(&mut self, _sink: AfterWriteSink) -> bool {

@@ -74,6 +74,7 @@ struct StoredRow {
 #[derive(Clone, Debug)]
 pub(crate) struct LiveGateway {
     pub(crate) holder: Holder,
+    pub(crate) lease: Lease,
     pub(crate) row: Row,
 }
 
@@ -174,7 +175,7 @@ impl Registry {
             let Ok(stored) = serde_json::from_slice::<StoredRow>(&value.bytes) else { continue };
             let StoredRow { holder, lease, row } = stored;
             if self.store.lease_holder(lease).await?.is_some() {
-                live.push(LiveGateway { holder, row });
+                live.push(LiveGateway { holder, lease, row });
             } else {
                 // If the row was written anew meanwhile, it stays.
                 let expected = ExpectedValue::At(value.revision);
@@ -182,6 +183,11 @@ impl Registry {
             }
         }
         Ok(live)
+    }
+
+    /// Whether a lease has ended.
+    pub(crate) async fn is_over(&self, lease: Lease) -> Result<bool, StoreError> {
+        Ok(self.store.lease_holder(lease).await?.is_none())
     }
 
     /// Checks whether a gateway that starts may run beside those that are there. Of two that start at the same time, the

@@ -16,6 +16,7 @@ use tokio::time::Sleep;
 
 use crate::{
     auth::Principal,
+    cluster,
     reply::{Access, GuardedStream, Reply},
     state::{AppState, snapshot::CurrentSnapshot},
 };
@@ -70,8 +71,11 @@ fn guard_stream(
         Reply::Call(call) => call.server(),
         Reply::Whole(..) | Reply::GuardedStream(_) => return response,
     };
-    if principal.is_local() || principal.is_forwarded() {
+    if principal.is_local() {
         return response;
+    }
+    if principal.is_forwarded() {
+        return cluster::name_server(response, server.as_deref());
     }
     let access = StreamAccess {
         principal: principal.clone(),

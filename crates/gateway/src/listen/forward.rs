@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{
     auth::Principal,
-    cluster::{self, Cluster, ForwardOutcome, ForwardedRequest},
+    cluster::{self, Cluster, ConnectionEvent, ForwardOutcome, ForwardedRequest},
     identify::read_connection_name,
     listen::{
         access,
@@ -80,20 +80,50 @@ pub(super) fn stopping_response(app: &AppState) -> Response<Reply> {
     response
 }
 
-/// Reads a connection anew that another replica has given another default session, if a copy of it is here.
-pub(super) async fn refresh_connection(
+/// Takes note of what has become of a connection at another replica.
+pub(super) async fn note_connection_event(
     app: &AppState,
     principal: &Principal,
-    headers: &HeaderMap,
+    (method, headers): (&Method, &HeaderMap),
 ) -> Response<Reply> {
-    let name = read_connection_name(app, headers);
-    let known = name.and_then(|name| app.connections.get(&name.hash(&principal.owner)));
-    let reloaded = match known {
-        Some(connection) => app.refresh_default_session(&connection).await.map(drop),
-        None => Ok(()),
+    let (Some(event), Some(name)) =
+        (ConnectionEvent::from_method(method), read_connection_name(app, headers))
+    else {
+        return reply::status(StatusCode::BAD_REQUEST);
     };
-    match reloaded {
+    let hash = name.hash(&principal.owner);
+    let known = app.connections.get(&hash);
+    let noted = match (event, known) {
+        (ConnectionEvent::Changed, Some(copy)) => {
+            app.refresh_default_session(&copy).await.map(drop)
+        }
+        (ConnectionEvent::Ended, Some(copy)) => {
+            app.connections.remove(&hash);
+            copy.close();
+            Ok(())
+        }
+        (ConnectionEvent::Used, _) => app.note_remote_use(&principal.owner, &name).await,
+        (ConnectionEvent::Changed | ConnectionEvent::Ended, None) => Ok(()),
+    };
+    match noted {
         Ok(()) => reply::status(StatusCode::ACCEPTED),
+        Err(error) => reply::unavailable(&error.to_string()),
+    }
+}
+
+/// Ends a session that is held here, with its connection, whose end another replica was asked for.
+pub(super) async fn end_session(
+    app: &AppState,
+    principal: &Principal,
+    (headers, id): (&HeaderMap, &str),
+) -> Response<Reply> {
+    let (Some(name), Ok(session)) = (read_connection_name(app, headers), id.parse()) else {
+        return reply::status(StatusCode::BAD_REQUEST);
+    };
+    match app.end_held_session(&principal.owner, &name, session).await {
+        Ok(Some(true)) => reply::status(StatusCode::OK),
+        Ok(Some(false)) => reply::status(cluster::SESSION_STAYS),
+        Ok(None) => not_held(),
         Err(error) => reply::unavailable(&error.to_string()),
     }
 }
@@ -159,29 +189,76 @@ pub(super) async fn settle(
     }
     let Some(cluster) = app.cluster.clone() else { return response };
     if let Some(ToPassOn(principal, concerned)) = to_pass_on {
-        pass_on(&cluster, (head, &body), &principal, concerned).await;
+        pass_on(&cluster, concerned, (head, &body), &principal).await;
         return response;
     }
-    let limit = app.sessions.settings().lease.saturating_add(TAKEOVER);
-    let end = Instant::now().checked_add(limit);
-    let mut delay = FIRST_RETRY_DELAY;
+    let mut attempts = Attempts::new(app);
     loop {
         let extensions = response.extensions_mut();
-        let (Some(HeldBy { holder, name }), Some(ForwardedFor(principal))) =
+        let (Some(held_by), Some(ForwardedFor(principal))) =
             (extensions.remove::<HeldBy>(), extensions.remove::<ForwardedFor>())
         else {
             return response;
         };
-        let reason = match send(&cluster, &holder, (head, &body), &principal).await {
-            ForwardOutcome::Answered(answer) => return access::guard(app, &principal, *answer),
-            ForwardOutcome::Unknown(reason) if is_harmless(head, &body) => {
+        if let Some(answer) = attempts.send(app, held_by, &principal, (head, &body)).await {
+            return answer;
+        }
+        // Boxed, because the future of every forwarded request would otherwise be as large as this rare one.
+        response = Box::pin(router::route_again(app, &principal, (head, body.clone()))).await;
+    }
+}
+
+/// Passes a message on to the replicas that it concerns.
+pub(super) async fn pass_on(
+    cluster: &Arc<Cluster>,
+    concerned: ConcernedReplicas,
+    (head, body): (&Parts, &Bytes),
+    principal: &Principal,
+) {
+    let peers = match concerned {
+        ConcernedReplicas::All => cluster.live_peers(),
+        ConcernedReplicas::One(replica) => {
+            cluster.find_peer(&replica.to_string()).await.into_iter().collect()
+        }
+    };
+    let sent = peers.iter().map(|peer| send(cluster, peer, (head, body), principal));
+    // A replica that does not answer gets the message late, or not at all; the client does not wait for it.
+    let _ = tokio::time::timeout(PASS_ON_TIMEOUT, join_all(sent)).await;
+}
+
+/// Attempts to get one request answered by the replica that holds its session.
+pub(super) struct Attempts {
+    end: Option<Instant>,
+    delay: Duration,
+}
+
+impl Attempts {
+    pub(super) fn new(app: &AppState) -> Self {
+        let limit = app.sessions.settings().lease.saturating_add(TAKEOVER);
+        Self { end: Instant::now().checked_add(limit), delay: FIRST_RETRY_DELAY }
+    }
+
+    /// Sends the request once. Returns `None` if nothing was run, after a pause: the session has to be looked up again.
+    pub(super) async fn send(
+        &mut self,
+        app: &AppState,
+        HeldBy { holder, name }: HeldBy,
+        principal: &Principal,
+        (head, body): (&Parts, &Bytes),
+    ) -> Option<Response<Reply>> {
+        let cluster = app.cluster.as_ref()?;
+        let reason = match send(cluster, &holder, (head, body), principal).await {
+            ForwardOutcome::Answered(answer) => {
+                return Some(access::guard(app, principal, *answer));
+            }
+            ForwardOutcome::Unknown(reason) if is_harmless(head, body) => {
                 cluster.holders.forget_holder(&holder);
                 reason
             }
-            ForwardOutcome::Unknown(reason) => return cluster::unknown(&body, &reason),
+            ForwardOutcome::Unknown(reason) => return Some(cluster::unknown(body, &reason)),
             ForwardOutcome::Rejected(text) => {
                 tracing::warn!("the replica at {} refused a request: {text}", holder.address);
-                return unusable("it refuses requests of this gateway");
+                return Some(unusable("it refuses requests of this gateway"));
             }
             ForwardOutcome::NotHeld => {
                 match &name {
@@ -196,32 +273,13 @@ pub(super) async fn settle(
             }
         };
         tracing::debug!(replica = %holder.id, "not forwarded to {}: {reason}", holder.address);
-        if end.is_some_and(|end| Instant::now() >= end) {
-            return unusable(&reason);
+        if self.end.is_some_and(|end| Instant::now() >= end) {
+            return Some(unusable(&reason));
         }
-        tokio::time::sleep(delay).await;
-        delay = MAX_RETRY_DELAY.min(2 * delay);
-        // Boxed, because the future of every forwarded request would otherwise be as large as this rare one.
-        response = Box::pin(router::route_again(app, &principal, (head, body.clone()))).await;
+        tokio::time::sleep(self.delay).await;
+        self.delay = MAX_RETRY_DELAY.min(2 * self.delay);
+        None
     }
-}
-
-/// Passes a message on to the replicas that it concerns. One that does not answer gets it late, or not at all; the client does
-/// not wait for it.
-async fn pass_on(
-    cluster: &Arc<Cluster>,
-    (head, body): (&Parts, &Bytes),
-    principal: &Principal,
-    concerned: ConcernedReplicas,
-) {
-    let peers = match concerned {
-        ConcernedReplicas::All => cluster.live_peers(),
-        ConcernedReplicas::One(replica) => {
-            cluster.find_peer(&replica.to_string()).await.into_iter().collect()
-        }
-    };
-    let sent = peers.iter().map(|peer| send(cluster, peer, (head, body), principal));
-    let _ = tokio::time::timeout(PASS_ON_TIMEOUT, join_all(sent)).await;
 }
 
 /// Builds the answer to a request that no replica could run.

@@ -18,20 +18,21 @@ use crate::{
     call::CallOutcome,
     config::target::Target,
     connections::{
-        connection::ConnectionGuard,
+        connection::{Connection, ConnectionGuard},
         event_stream::EventStream,
         legacy_clients::{LegacyClient, Progress},
     },
     identify::RequestContext,
     listen::{
         batch,
+        message_forward::{self, Outcome, Sender},
         refusal::{method_not_allowed, path_not_found},
         router::{BodyKind, Step, server},
     },
     messages::notifications::handle_message,
     observe::session_stats::ConnectedSession,
     reply::{self, HeldBy, Reply, accepts},
-    route::{self, admission::admit, initialize},
+    route::admission::admit,
     state::AppState,
 };
 
@@ -271,15 +272,27 @@ impl LegacyClient {
             return;
         };
         if !is_request {
-            handle_message(app, &connection, &message);
+            if let Some(concerned) = handle_message(app, &connection, &message) {
+                message_forward::pass_on(&context, self.sender(&connection), concerned);
+            }
             return;
         }
         // A streamed answer is already written to the client's stream.
         let context = RequestContext { connection: Some(&connection), ..context };
-        if let CallOutcome::Done(done) = route::answer(&context).await {
-            self.line.room().await;
-            self.line.push_then(done.text, done.then);
+        match message_forward::answer(&context, self.sender(&connection)).await {
+            Outcome::Here(CallOutcome::Done(done)) => {
+                self.line.room().await;
+                self.line.push_then(done.text, done.then);
+            }
+            Outcome::Here(_) => {}
+            Outcome::Elsewhere(response) => {
+                message_forward::write_answer(&context, response, &self.line).await;
+            }
         }
+    }
+
+    fn sender<'a>(&'a self, connection: &'a Connection) -> Sender<'a> {
+        Sender { principal: &self.principal, connection: Some(connection.name()), streams: true }
     }
 
     async fn say(&self, text: impl Into<Bytes>) {
@@ -293,7 +306,8 @@ impl LegacyClient {
             let sentence = "`initialize` was sent before; open a new stream to begin anew";
             return self.say(context.error(Code::INVALID_REQUEST, sentence).text).await;
         }
-        let (app, initialized) = (context.app, initialize::initialize(context).await);
+        let app = context.app;
+        let initialized = message_forward::initialize(context, &self.principal).await;
         let made = match initialized.name {
             Some(name) => match app.connection(&self.principal.owner, &name).await {
                 Ok(Some(connection)) => Some((name, connection)),

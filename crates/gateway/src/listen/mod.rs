@@ -11,6 +11,7 @@ mod http;
 pub(crate) mod legacy_sse;
 pub(crate) mod lines;
 mod local_http;
+mod message_forward;
 mod page_login;
 mod post;
 pub(crate) mod proxy_handshake;

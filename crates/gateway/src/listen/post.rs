@@ -13,6 +13,7 @@ use crate::{
     identify::{RequestContext, cookie, header_names, renew_cookie},
     listen::{
         batch, forward,
+        message_forward::{self, Outcome, Sender},
         router::{RequestTarget, find_connection},
     },
     messages::notifications::handle_message,
@@ -171,6 +172,8 @@ async fn answer_batch(
         Ok(batch) => batch,
         Err(answer) => return bad(answer),
     };
+    let (principal, name) = (&at.principal, connection.name());
+    let sender = Sender { principal, connection: Some(name), streams: false };
     let mut answers: Vec<ReplyText> = Vec::new();
     for text in batch.messages() {
         let message = match Message::parse(text.as_bytes()) {
@@ -189,13 +192,21 @@ async fn answer_batch(
         if let Err(refusal) = admit(&context) {
             answers.push(ReplyText::new(refusal.text));
         } else if !matches!(message.kind(), MessageKind::Request { .. }) {
-            handle_message(app, &connection, &message);
+            if let Some(concerned) = handle_message(app, &connection, &message) {
+                message_forward::pass_on(&context, sender, concerned);
+            }
         } else if let Err(RateLimited(wait)) =
             app.rate_limiter.admit(&connection.owner, Instant::now())
         {
             answers.push(too_fast(&context, wait));
-        } else if let CallOutcome::Done(done) = route::answer(&context).await {
-            answers.push(done);
+        } else {
+            match message_forward::answer(&context, sender).await {
+                Outcome::Here(CallOutcome::Done(done)) => answers.push(done),
+                Outcome::Here(_) => {}
+                Outcome::Elsewhere(response) => {
+                    answers.push(message_forward::whole_answer(&context, response).await);
+                }
+            }
         }
     }
     batch::join(answers)

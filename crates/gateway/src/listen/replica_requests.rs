@@ -27,8 +27,10 @@ pub(super) async fn route(
 ) -> Option<Step> {
     let Parts { method, uri, headers, .. } = head;
     let path = uri.path();
-    Some(if path == cluster::CONNECTION_CHANGED {
-        forward::refresh_connection(app, principal, headers).await.into()
+    Some(if path == cluster::CONNECTION {
+        forward::note_connection_event(app, principal, (method, headers)).await.into()
+    } else if let Some(id) = path.strip_prefix(cluster::SESSION) {
+        forward::end_session(app, principal, (headers, id)).await.into()
     } else if path == cluster::PREFERENCE {
         BodyKind::Preference(principal.clone()).into()
     } else if let Some(id) = path.strip_prefix(cluster::RECEIPTS) {

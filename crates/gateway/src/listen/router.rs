@@ -52,6 +52,20 @@ pub(super) enum Step {
     Body(BodyHandler),
 }
 
+/// Mark of a response to a request that a replica has signed.
+#[derive(Clone)]
+struct Signed;
+
+impl Step {
+    /// Whether the request had a valid signature of a replica.
+    pub(super) fn is_signed(&self) -> bool {
+        match self {
+            Self::Answer(response) => response.extensions().get::<Signed>().is_some(),
+            Self::Body(handler) => handler.signed.is_some(),
+        }
+    }
+}
+
 impl From<Response<Reply>> for Step {
     fn from(answer: Response<Reply>) -> Self {
         Self::Answer(answer.into())
@@ -197,7 +211,10 @@ async fn authenticate_and_route(app: &Arc<AppState>, peer: RequestPeer, head: &P
     }
     match route_seen(app, &principal, head).await {
         Step::Body(handler) => Step::Body(BodyHandler { signed, ..handler }),
-        answer => answer,
+        Step::Answer(mut answer) => {
+            signed.map(|_| answer.extensions_mut().insert(Signed));
+            Step::Answer(answer)
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Registry of the open sockets of clients: their limit in all and per address, and the eviction of idle ones.
+//! Registry of open sockets: their limit in all and per address, and the eviction of idle ones. The public and the internal
+//! listener have one each.
 
 use std::{
     collections::HashMap,
@@ -20,6 +21,9 @@ const BUSY: u64 = u64::MAX;
 /// Idle time of a socket that is being closed to make room.
 const EVICTED: u64 = u64::MAX - 1;
 
+/// Idle time of a socket from which nothing was read yet. Its request may have arrived with it.
+const NEW: u64 = u64::MAX - 2;
+
 /// Limits of open sockets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketLimits {
@@ -35,7 +39,7 @@ pub(super) enum SocketsFull {
     OfAddress(usize),
 }
 
-/// Open sockets of clients.
+/// Open sockets of one listener.
 #[derive(Debug)]
 pub(super) struct Sockets {
     start: Instant,
@@ -61,10 +65,28 @@ pub(super) struct SocketActivity {
     /// Milliseconds from `start` to the end of the last request; [`BUSY`] while a request is in progress.
     idle_since: AtomicU64,
     is_evicted: AtomicBool,
+    /// Whether a request on it had the signature of a replica.
+    is_verified: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl SocketActivity {
+    /// Marks that the connection has begun to read. Without a request by then, the socket is idle.
+    pub(super) fn begin_reading(&self) {
+        let since = millis(self.start.elapsed());
+        let _ = self.idle_since.compare_exchange(NEW, since, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Marks that a replica has signed a request on this socket.
+    pub(super) fn set_verified(&self) {
+        self.is_verified.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a replica has signed a request on this socket.
+    pub(super) fn is_verified(&self) -> bool {
+        self.is_verified.load(Ordering::Relaxed)
+    }
+
     /// Marks the beginning of a request. Returns false if the socket is being closed: the request must not run then.
     pub(super) fn begin_request(&self) -> bool {
         let mark = |since| (since != EVICTED).then_some(BUSY);
@@ -136,12 +158,12 @@ impl Sockets {
         } else if table.open.len() - table.leaving.min(table.open.len()) >= limits.all {
             table.evict(|_| true).then_some(()).ok_or(SocketsFull::All(limits.all))?;
         }
-        let idle_since = AtomicU64::new(millis(self.start.elapsed()));
         let activity = Arc::new(SocketActivity {
             address,
             start: self.start,
-            idle_since,
+            idle_since: AtomicU64::new(NEW),
             is_evicted: AtomicBool::new(false),
+            is_verified: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         });
         let number = table.next;
@@ -166,7 +188,7 @@ impl Table {
         for _ in 0..8 {
             let idle = self.open.values().filter(|it| which(it));
             let idle = idle.map(|it| (it.idle_since.load(Ordering::Acquire), it));
-            let oldest = idle.filter(|(since, _)| *since < EVICTED).min_by_key(|(since, _)| *since);
+            let oldest = idle.filter(|(since, _)| *since < NEW).min_by_key(|(since, _)| *since);
             let Some((since, oldest)) = oldest else { return false };
             if oldest.evict(since) {
                 let address = oldest.address;

@@ -27,6 +27,7 @@ use super::{
     batch,
     child_stderr::{self, StderrPieces},
     lines::Lines,
+    message_forward::{self, Outcome, Sender},
 };
 use crate::{
     auth::Principal,
@@ -41,7 +42,6 @@ use crate::{
     observe::session_stats::ConnectedSession,
     reply::{self, MessageBody as _},
     route::{
-        self,
         admission::admit,
         initialize::{self, UnclaimedSession},
     },
@@ -278,8 +278,10 @@ impl StdioConversation {
         let concerns = context.era == Era::Legacy
             || context.message.method() == Some("notifications/cancelled");
         let connection = self.state().connection.clone();
-        if let Some(connection) = connection.filter(|_| concerns) {
-            handle_message(context.app, &connection, context.message);
+        if let Some(connection) = connection.filter(|_| concerns)
+            && let Some(concerned) = handle_message(context.app, &connection, context.message)
+        {
+            message_forward::pass_on(context, self.sender(), concerned);
         }
     }
 
@@ -289,21 +291,31 @@ impl StdioConversation {
         let (app, headers) = (self.present(), HeaderMap::new());
         let context = self.context(&app, &headers, &message);
         let context = RequestContext { connection: Some(&connection), ..context };
-        match route::answer(&context).await {
-            CallOutcome::Done(done) => {
+        match message_forward::answer(&context, self.sender()).await {
+            Outcome::Here(CallOutcome::Done(done)) => {
                 self.line.room().await;
                 self.line.push_then(done.text, done.then);
             }
-            CallOutcome::Call(mut call) => {
+            Outcome::Elsewhere(response) => {
+                message_forward::write_answer(&context, response, &self.line).await;
+            }
+            Outcome::Here(CallOutcome::Call(mut call)) => {
                 while let Some(text) = std::future::poll_fn(|cx| call.poll_message(cx)).await {
                     self.line.room().await;
                     self.line.push(text);
                 }
             }
             // The stream of the call is the line.
-            CallOutcome::Stream(_) | CallOutcome::Cancelled | CallOutcome::WithCookie(_) => {}
+            Outcome::Here(
+                CallOutcome::Stream(_) | CallOutcome::Cancelled | CallOutcome::WithCookie(_),
+            ) => {}
         }
         self.hold(&connection).await;
+    }
+
+    fn sender(&self) -> Sender<'_> {
+        let (principal, connection) = (&self.principal, Some(&self.guest.name));
+        Sender { principal, connection, streams: true }
     }
 
     /// Keeps the current session of the connection from going idle.

@@ -173,6 +173,7 @@ pub(crate) fn reason(reason: Option<LossReason>) -> &'static str {
         Some(LossReason::Evicted) => "it was idle and made room for others",
         Some(LossReason::Restarted) => "it was restarted",
         Some(LossReason::Reconfigured) => "its configuration changed",
+        Some(LossReason::Stopped) => "the gateway that held it was stopped",
         Some(_) => "the gateway was restarted",
         None => "it expired or was ended, or the gateway was restarted",
     }

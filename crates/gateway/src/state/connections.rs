@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use stayput_core::{Clock as _, Handle, Owner, SessionId, SessionOpenError, SystemClock};
-use tokio::time::Instant;
+use tokio::{runtime, time::Instant};
 
 use crate::{
     auth::{Claims, Principal},
+    cluster::ConnectionEvent,
     connections::connection::{Connection, ConnectionGuard},
     observe::events::Event,
     reply::{HeldBy, SessionName},
@@ -15,6 +16,9 @@ use crate::{
 
 /// Time beyond the lease after which a replica that does not answer must have been found dead.
 const ANNOUNCE_GRACE: Duration = Duration::from_secs(3);
+
+/// Longest time that the end of a connection waits until all replicas know of it.
+const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 
 impl AppState {
     /// Returns the connection of `owner` with this name, from memory or from the store.
@@ -77,8 +81,37 @@ impl AppState {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let principal = Principal::forwarded(connection.owner.clone(), claims.clone(), false);
         let limit = self.sessions.settings().lease.saturating_add(ANNOUNCE_GRACE);
-        cluster.announce_connection(connection.name(), &principal, limit).await;
+        let changed = (connection.name(), ConnectionEvent::Changed);
+        cluster.announce_connection(changed, &principal, limit).await;
         self.refresh_default_session(connection).await.map(drop)
+    }
+
+    /// Tells all replicas that a connection has ended: a copy of it could bring it back. A replica that does not answer is
+    /// told in the background.
+    pub(crate) async fn announce_end(&self, owner: &Owner, name: &Handle) {
+        let Some(cluster) = self.cluster.clone() else { return };
+        let principal = Principal::forwarded(owner.clone(), Claims::default(), false);
+        let limit = self.sessions.settings().lease.saturating_add(ANNOUNCE_GRACE);
+        let name = name.clone();
+        let announcing = runtime::Handle::current().spawn(async move {
+            let ended = (&name, ConnectionEvent::Ended);
+            cluster.announce_connection(ended, &principal, limit).await;
+        });
+        let _ = tokio::time::timeout(ANNOUNCE_WAIT, announcing).await;
+    }
+
+    /// Notes that a connection, whose default session is held here, was used at another replica.
+    pub(crate) async fn note_remote_use(
+        &self,
+        owner: &Owner,
+        name: &Handle,
+    ) -> Result<(), SessionOpenError> {
+        let Some(connection) = self.connection(owner, name).await? else { return Ok(()) };
+        // Entering and leaving a session counts as its use.
+        match self.sessions.find_by_id(owner, connection.default_session()).await {
+            Ok(_) | Err(SessionOpenError::HeldElsewhere { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads the default session of a connection from the store. Returns whether it is another one than before.

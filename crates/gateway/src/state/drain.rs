@@ -133,6 +133,12 @@ impl AppState {
         self.connections.stop_listening_where(|_| true);
         let left = self.sessions.held_sessions();
         let giving_up = left.iter().map(|session| async {
+            if let Err(error) = self.engine.note_stop(session).await {
+                tracing::debug!(
+                    "session {} reports another reason of its loss: {error}",
+                    session.id()
+                );
+            }
             let released = self.sessions.release_used(session, self.close(session)).await;
             if let Err(error) = &released {
                 tracing::warn!("session {} could not be released: {error}", session.id());

@@ -19,7 +19,8 @@ use stayput_upstream::{Isolation, LinkOwner, Links, Scope, Server};
 use tokio::time::Instant;
 
 use crate::{
-    cluster::registry::internal_owner,
+    auth::{Claims, Principal},
+    cluster::{ConnectionEvent, registry::internal_owner},
     connections::connection::Connection,
     reply::SessionName,
     state::{AppState, shared_generations::SharedUser},
@@ -41,11 +42,18 @@ pub(crate) enum ServerHolder {
 /// Time after which the profile of a server is read again from the replica that holds its process.
 const PROFILE_LIFETIME: Duration = Duration::from_secs(5);
 
+/// Longest interval at which the holder of a session is told that its client uses a process here, and how often it is told
+/// at least in the time after which the session expires.
+const USE_INTERVAL: Duration = Duration::from_secs(10);
+const USES_PER_IDLE_TIME: u32 = 4;
+
 /// Claims of this replica, and what it knows of the processes of others.
 #[derive(Default)]
 pub(crate) struct ServerClaims {
     /// Server and users of each process, by the session of the claim.
     claimed: Mutex<HashMap<SessionId, (Arc<str>, Scope)>>,
+    /// Times at which the holders of sessions were told that their clients use processes here.
+    uses: Mutex<HashMap<SessionId, Instant>>,
     /// Times at which profiles were read from other replicas, by server and owner.
     profiles: Mutex<HashMap<(String, Owner), Instant>>,
 }
@@ -192,13 +200,33 @@ impl AppState {
             return Some(session);
         }
         // Boxed because it is rare: without the box, the future of every call would be as large as this one.
-        if Box::pin(self.home_elsewhere(connection)).await.is_some() {
+        if let Some(home) = Box::pin(self.home_elsewhere(connection)).await {
+            self.announce_use(connection, home.holder);
             return None;
         }
         let found = self.sessions.find_by_id(&connection.owner, connection.default_session()).await;
         let session = found.ok()?;
         connection.cache_default_session(session.session());
         Some(session)
+    }
+
+    /// Tells the holder of the default session of a connection, from time to time, that it is in use.
+    fn announce_use(&self, connection: &Connection, home: Holder) {
+        let Some(cluster) = self.cluster.clone() else { return };
+        let idle = self.identify.expiry.idle;
+        let interval =
+            idle.map_or(USE_INTERVAL, |idle| USE_INTERVAL.min(idle / USES_PER_IDLE_TIME));
+        if !self.server_claims.begin_use(connection.default_session(), interval) {
+            return;
+        }
+        let (name, owner) = (connection.name().clone(), connection.owner.clone());
+        tokio::runtime::Handle::current().spawn(async move {
+            let principal = Principal::forwarded(owner, Claims::default(), false);
+            let used = (&name, ConnectionEvent::Used);
+            let told = cluster.tell_of_connection(&home, used, &principal);
+            // The next call tells it again.
+            let _ = tokio::time::timeout(USE_INTERVAL, told).await;
+        });
     }
 
     /// Reads the generation of a claimed process that a user has seen last, from the store. One that has seen none is
@@ -273,6 +301,17 @@ impl ServerClaims {
         if let Some((server, scope)) = claimed {
             drop(links.release_scope(&server, &scope));
         }
+    }
+
+    /// Whether the holder of a session is due to be told of its use. It counts as told from now on.
+    fn begin_use(&self, session: SessionId, interval: Duration) -> bool {
+        let mut all = self.uses.lock();
+        if all.get(&session).is_some_and(|at| at.elapsed() < interval) {
+            return false;
+        }
+        all.retain(|_, at| at.elapsed() < interval);
+        all.insert(session, Instant::now());
+        true
     }
 
     /// Whether the profile of a server is due to be read. It counts as read from now on.

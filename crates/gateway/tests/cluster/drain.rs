@@ -174,6 +174,7 @@ async fn drained_replica_forwards_and_takes_no_session() {
     }
     let lost = local[0].call(first, "count", json!({})).await;
     assert_eq!(lost["result"]["_meta"]["dev.stayput/state"]["state"], "lost", "{lost}");
+    assert!(lost.to_string().contains("the gateway that held it was stopped"), "{lost}");
     assert_eq!(local[0].text(first, "count").await, "1");
     for client in clients(first, "local", 4).await {
         assert_eq!(client.text(&replicas.all[1], "count").await, "2");

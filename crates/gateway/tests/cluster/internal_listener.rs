@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stayput_testkit::Relay;
+use stayput_testkit::{Relay, processes};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -146,4 +146,66 @@ async fn internal_listener_accepts_only_what_a_replica_signed_once() {
     assert_eq!(client.text(&ingress, "count").await, "3");
     let log = holder.log();
     assert!(log.contains("received before") && log.contains("not valid"), "{log}");
+}
+
+/// Number of open sockets among these.
+async fn count_open(sockets: &mut [TcpStream]) -> usize {
+    let mut open = 0;
+    for socket in sockets {
+        let ended = async {
+            let mut rest = [0; 1024];
+            while socket.read(&mut rest).await.is_ok_and(|count| count > 0) {}
+        };
+        open += usize::from(tokio::time::timeout(Duration::from_millis(1), ended).await.is_err());
+    }
+    open
+}
+
+/// R170: sockets without a signature are limited, so that half heads take no more memory than their limit allows; the
+/// oldest are closed, and requests of replicas go through meanwhile, on old connections and on new ones.
+#[tokio::test]
+async fn half_heads_are_limited_and_replicas_are_served() {
+    let (mark, database) = (mark("cluster-heads"), Database::redis().await);
+    let Behind { relay, internal, holder, ingress } = Behind::start(&mark, &database).await;
+    let client = holder.client("local").await;
+    assert_eq!(client.text(&ingress, "count").await, "1");
+    let before = processes::open_files(holder.pid());
+    let (mut sockets, mut next) = (Vec::new(), 2);
+    for number in 0..800 {
+        let mut socket = TcpStream::connect(&internal).await.unwrap();
+        socket.write_all(b"POST /mcp/local HTTP/1.1\r\nhost: localhost\r\nx: y").await.unwrap();
+        sockets.push(socket);
+        if number % 100 == 99 {
+            assert_eq!(client.text(&ingress, "count").await, next.to_string());
+            // The next call needs a new connection.
+            relay.cut();
+            until("its connections are closed", || relay.open() == 0).await;
+            next += 1;
+        }
+    }
+    let files = || processes::open_files(holder.pid());
+    until("the oldest half heads are closed", || files() < before + 600).await;
+    let open = count_open(&mut sockets).await;
+    assert!((256..=512).contains(&open), "{open} half heads are open");
+    assert_eq!(client.text(&ingress, "count").await, next.to_string());
+}
+
+/// R170: a head that does not end, and one that is too large, end their connection to the internal listener.
+#[tokio::test]
+async fn heads_of_the_internal_listener_have_the_limits_of_the_public_one() {
+    let (mark, database) = (mark("cluster-stalled"), Database::redis().await);
+    let mut settings = settings(database.url());
+    settings["limits"] = json!({ "stall": "1s", "headers": "8KiB" });
+    let port = free_port();
+    settings["cluster"]["listen"] = json!(format!("127.0.0.1:{port}"));
+    let _gateway = Gateway::with(json!({ "local": stdio(&mark, &[]) }), settings).await;
+    let internal = format!("127.0.0.1:{port}");
+    let mut half = TcpStream::connect(&internal).await.unwrap();
+    half.write_all(b"GET /mcp/local HTTP/1.1\r\nx: y").await.unwrap();
+    let large =
+        format!("GET /mcp/local HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "x".repeat(32 << 10));
+    assert_eq!(status(&internal, large.as_bytes()).await, 431);
+    let mut rest = [0; 64];
+    let ended = tokio::time::timeout(Duration::from_secs(10), half.read(&mut rest)).await.unwrap();
+    assert!(ended.is_ok_and(|count| count == 0), "the half head was not cut off");
 }

@@ -6,12 +6,20 @@ use stayput_testkit::mcp::send;
 
 use crate::{
     replicas::{Database, Replicas, settings},
-    support::{gone, mark, stdio},
+    support::{Gateway, gone, mark, stdio},
 };
 
 /// Returns the text of a result.
 fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+/// Runs `stayput sessions --all` for a gateway.
+fn list_sessions(gateway: &Gateway) -> String {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
+    command.args(["sessions", "--all", "--config"]).arg(gateway.config());
+    command.env("XDG_DATA_HOME", gateway.folder.path().join("data"));
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
 /// After `session_switch`, no replica runs a call of the connection in the former session.
@@ -40,6 +48,51 @@ async fn switch_of_a_session_is_known_to_all_replicas() {
     assert!(listed["result"].is_object(), "{listed}");
     let ended = client.call(&replicas.all[0], "session_end", json!({ "session_id": handle })).await;
     assert_ne!(ended["result"]["isError"], true, "{ended}");
+    drop(replicas);
+    gone(&mark).await;
+}
+
+/// A connection that was switched to a session which another replica holds ends at any replica, with both of its sessions,
+/// and no copy of it at another replica brings it back.
+#[tokio::test]
+async fn connection_ends_at_all_replicas_after_a_switch() {
+    let (mark, database) = (mark("cluster-delete"), Database::redis().await);
+    let mut settings = settings(database.url());
+    settings["session_tools"] = json!("all");
+    let replicas = Replicas::with(&json!({ "local": stdio(&mark, &[]) }), &settings).await;
+    let client = replicas.all[0].client("local").await;
+    // Every replica has a copy of the connection.
+    for expected in ["1", "2", "3"] {
+        assert_eq!(replicas.count(&client).await, expected);
+    }
+    let body = crate::modern::request(&json!(1), "tools/call", json!({ "name": "count" }));
+    let mut headers = crate::modern::headers(&body);
+    headers.push(("stayput-session".to_owned(), "key:other".to_owned()));
+    let url = replicas.all[1].at("local");
+    let held = crate::modern::post(&url, &headers, &body.to_string()).await.message().await;
+    assert_eq!(text(&held), "1");
+    let name = json!({ "session_id": "key:other" });
+    let switched = client.call(&replicas.all[2], "session_switch", name).await;
+    assert_ne!(switched["result"]["isError"], true, "{switched}");
+    assert_eq!(client.text(&replicas.all[0], "count").await, "2");
+    assert_eq!(client.delete(&replicas.all[2]).await, 200, "{}", replicas.logs());
+    for replica in &replicas.all {
+        let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call",
+            "params": { "name": "count", "arguments": {} } });
+        assert_eq!(
+            client.send(replica, &call.to_string()).await.status,
+            404,
+            "{}",
+            replicas.logs()
+        );
+        assert_eq!(client.delete(replica).await, 404);
+    }
+    // The session that was made with the connection has ended; the one with a key has not.
+    let listed = list_sessions(&replicas.all[0]);
+    assert_eq!(listed.lines().count(), 2, "a headline and one session: {listed}");
+    let body = crate::modern::request(&json!(2), "tools/call", json!({ "name": "count" }));
+    let again = crate::modern::post(&url, &headers, &body.to_string()).await.message().await;
+    assert_eq!(text(&again), "3", "{}", replicas.logs());
     drop(replicas);
     gone(&mark).await;
 }
@@ -113,13 +166,9 @@ async fn list_of_sessions_names_the_holders() {
         let client = replica.client("local").await;
         assert_eq!(client.text(replica, "count").await, "1");
     }
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stayput"));
-    command.args(["sessions", "--all", "--config"]).arg(replicas.all[2].config());
-    command.env("XDG_DATA_HOME", replicas.all[2].folder.path().join("data"));
-    let output = command.output().unwrap();
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let text = list_sessions(&replicas.all[2]);
     let mut lines = text.lines();
-    assert!(lines.next().is_some_and(|it| it.trim_end().ends_with("HOLDER")), "{output:?}");
+    assert!(lines.next().is_some_and(|it| it.trim_end().ends_with("HOLDER")), "{text}");
     let holders: Vec<_> = lines.filter_map(|line| line.split_whitespace().last()).collect();
     assert!(holders.len() == 2 && holders[0] != holders[1], "{text}");
     drop(replicas);

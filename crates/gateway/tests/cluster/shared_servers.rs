@@ -1,16 +1,17 @@
 //! Processes that several sessions use: one replica holds each of them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{FutureExt as _, future::join_all};
 use serde_json::{Value, json};
 use stayput_testkit::{processes, program};
 use tempfile::NamedTempFile;
+use tokio::time::Instant;
 
 use crate::{
     modern::Modern,
     replicas::{Database, Replicas, settings},
-    support::{Client, Gateway, gone, mark, until},
+    support::{Client, Gateway, LONG, gone, mark, stdio, until},
 };
 
 /// Server with this isolation, which records its starts.
@@ -184,6 +185,79 @@ async fn stopped_holder_ends_its_shared_process() {
     replicas.all[0].signal("-CONT");
     until("end of the former process", || processes::with_token(&server.mark).len() == 1).await;
     assert_eq!(count(&call(&client, &replicas.all[0]).await), 2, "{}", replicas.logs());
+    drop(replicas);
+    gone(&server.mark).await;
+}
+
+/// A process that several sessions use ends when its gateway drains: calls are forwarded meanwhile, its loss is reported
+/// once to each client, with the reason, and one new process starts elsewhere.
+#[tokio::test]
+async fn shared_process_moves_when_its_holder_stops() {
+    let (server, database) = (SharedServer::new("shared-drain", "shared"), Database::redis().await);
+    let mut settings = settings(database.url());
+    settings["limits"] = json!({ "drain": "1s" });
+    // Nothing here depends on the end of a lease.
+    settings["lease"] = json!("15s");
+    let mut replicas = Replicas::with(&server.servers(), &settings).await;
+    let opened = (0..3).map(|turn| replicas.all[turn].client("local"));
+    let clients = join_all(opened).await;
+    for (number, client) in clients.iter().enumerate() {
+        assert_eq!(count(&call(client, replicas.next()).await), number + 1);
+    }
+    let mut leaving = replicas.all.remove(server.holder(&replicas));
+    let stop = async {
+        tokio::task::spawn_blocking(move || (leaving.stop().success(), leaving.log())).await
+    };
+    let mut losses = [0; 3];
+    let calls = async {
+        while losses.contains(&0) {
+            for (client, losses) in clients.iter().zip(&mut losses) {
+                let result = call(client, replicas.next()).await;
+                if result["_meta"]["dev.stayput/state"]["state"] == "lost" {
+                    assert!(result.to_string().contains("the gateway that held it was stopped"));
+                    *losses += 1;
+                } else {
+                    assert_ne!(result["isError"], true, "{result} {}", replicas.logs());
+                }
+            }
+        }
+    };
+    let (stopped, ()) = tokio::join!(stop, tokio::time::timeout(LONG, calls).map(Result::unwrap));
+    let (success, log) = stopped.unwrap();
+    assert!(success, "{log}");
+    for client in &clients {
+        let result = call(client, replicas.next()).await;
+        assert!(result["_meta"]["dev.stayput/state"]["state"] != "lost", "{result}");
+        count(&result);
+    }
+    assert_eq!(losses, [1, 1, 1], "{}", replicas.logs());
+    assert_eq!(server.starts(), 2, "{}", replicas.logs());
+    drop(replicas);
+    gone(&server.mark).await;
+}
+
+/// A client that only uses a process which another replica holds keeps its session: that does not count as idle.
+#[tokio::test]
+async fn session_is_in_use_through_a_process_at_another_replica() {
+    let (server, database) = (SharedServer::new("shared-use", "shared"), Database::redis().await);
+    let mut settings = settings(database.url());
+    settings["expiry"] = json!({ "idle": "4s" });
+    let mut servers = server.servers();
+    servers["own"] = stdio(&server.mark, &[]);
+    let replicas = Replicas::with(&servers, &settings).await;
+    let (one, two) = (&replicas.all[0], &replicas.all[1]);
+    assert_eq!(count(&call(&one.client("local").await, one).await), 1);
+    let client = two.client("").await;
+    let own = async || client.call(two, "own__count", json!({})).await["result"].clone();
+    assert_eq!(count(&own().await), 1);
+    // Twice as long as the session may be idle, and long enough for a sweep.
+    let end = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < end {
+        let result = client.call(two, "local__count", json!({})).await;
+        count(&result["result"]);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(count(&own().await), 2, "{}", replicas.logs());
     drop(replicas);
     gone(&server.mark).await;
 }

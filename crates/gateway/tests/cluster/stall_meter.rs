@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -14,32 +14,34 @@ use tokio::time::Instant;
 /// Interval at which the thread wants to run.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Thread that sleeps, and adds up how much later than asked it runs again. A limit on a time is prolonged by it, so that a
-/// busy machine does not fail a test, and a quiet one does not hide a slow gateway.
+/// Thread that sleeps, and notes how much later than asked it runs again. A limit on a time is prolonged by what it notes
+/// within that time, so that a busy machine does not fail a test, and a quiet one does not hide a slow gateway.
 pub(crate) struct StallMeter {
-    micros: Arc<AtomicU64>,
+    /// Ends of the sleeps, each with its delay.
+    delays: Arc<Mutex<Vec<(Instant, Duration)>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StallMeter {
     pub(crate) fn start() -> Self {
-        let (micros, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (sum, stopped) = (micros.clone(), stop.clone());
+        let (delays, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (noted, stopped) = (delays.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 let start = Instant::now();
                 std::thread::sleep(INTERVAL);
-                let late = start.elapsed().saturating_sub(INTERVAL);
-                sum.fetch_add(u64::try_from(late.as_micros()).unwrap(), Ordering::Relaxed);
+                let delay = start.elapsed().saturating_sub(INTERVAL);
+                noted.lock().unwrap().push((Instant::now(), delay));
             }
         });
-        Self { micros, stop, thread: Some(thread) }
+        Self { delays, stop, thread: Some(thread) }
     }
 
-    /// Returns the time since the start for which the thread had to wait.
-    pub(crate) fn waited(&self) -> Duration {
-        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    /// Returns how long the thread had to wait in this time.
+    pub(crate) fn waited_in(&self, (start, end): (Instant, Instant)) -> Duration {
+        let delays = self.delays.lock().unwrap();
+        delays.iter().filter(|(at, _)| (start..=end).contains(at)).map(|(_, delay)| *delay).sum()
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct Writer {
     pub(crate) failures: Vec<String>,
     /// Time of the last call that ran, and the longest time between two of them since [`Writer::begin_trial`].
     last_run: Instant,
-    pub(crate) longest_gap: Duration,
+    pub(crate) longest_gap: (Instant, Instant),
     /// Longest time of a request.
     pub(crate) slowest: Duration,
 }
@@ -118,7 +118,7 @@ impl Writer {
             answers: Answers::default(),
             failures: Vec::new(),
             last_run: Instant::now(),
-            longest_gap: Duration::ZERO,
+            longest_gap: (Instant::now(), Instant::now()),
             slowest: Duration::ZERO,
         }
     }
@@ -149,9 +149,9 @@ impl Writer {
 
     /// Starts to measure anew.
     pub(crate) fn begin_trial(&mut self) {
-        (self.longest_gap, self.slowest) = (Duration::ZERO, Duration::ZERO);
         self.failures.clear();
         self.last_run = Instant::now();
+        (self.longest_gap, self.slowest) = ((self.last_run, self.last_run), Duration::ZERO);
     }
 
     async fn call(&mut self, url: &str, tool: &str, arguments: Value) -> Outcome {
@@ -161,8 +161,11 @@ impl Writer {
         if let Outcome::Ran(result) = &outcome {
             self.is_lost = false;
             self.generation = result["_meta"]["dev.stayput/state"]["generation"].as_u64();
-            self.longest_gap = self.longest_gap.max(self.last_run.elapsed());
-            self.last_run = Instant::now();
+            let (before, now) = (self.last_run, Instant::now());
+            if now - before > self.longest_gap.1 - self.longest_gap.0 {
+                self.longest_gap = (before, now);
+            }
+            self.last_run = now;
         }
         outcome
     }

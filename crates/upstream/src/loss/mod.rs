@@ -27,6 +27,8 @@ pub enum LossReason {
     Ended,
     /// All users released the link. The session on an HTTP server remains.
     Released,
+    /// The link had a child process, which ended when the process that held it was stopped on purpose.
+    Stopped,
     /// The link was idle and was evicted for another one.
     Evicted,
     /// The link was restarted on purpose.
@@ -71,6 +73,7 @@ impl LossReason {
             Self::Disconnected => "disconnected",
             Self::Ended => "ended",
             Self::Released => "released",
+            Self::Stopped => "stopped",
             Self::Evicted => "evicted",
             Self::Restarted => "restarted",
             Self::Reconfigured => "reconfigured",
@@ -88,6 +91,7 @@ impl fmt::Display for Loss {
             LossReason::Disconnected => f.write_str("the stream to the server broke"),
             LossReason::Ended => f.write_str("the link was ended"),
             LossReason::Released => f.write_str("the link was released"),
+            LossReason::Stopped => f.write_str("the process that held the link was stopped"),
             LossReason::Evicted => f.write_str("the idle link made room for another one"),
             LossReason::Restarted => f.write_str("the server was restarted"),
             LossReason::Reconfigured => f.write_str("the server was configured anew"),

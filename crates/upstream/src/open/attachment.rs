@@ -28,6 +28,8 @@ pub struct Attachment {
     pub initialize_result: String,
     /// Whether the link had a child process, whose state ended with it.
     pub is_process: bool,
+    /// Whether that process ended because the process that held the link was stopped on purpose.
+    pub is_stopped: bool,
 }
 
 /// A stored attachment cannot be read.
@@ -56,6 +58,8 @@ struct StoredAttachment {
     session: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     process: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
 }
 
 impl StoredAttachment {
@@ -69,6 +73,7 @@ impl StoredAttachment {
             initialize_result: from.initialize_result.clone(),
             session,
             process: from.is_process,
+            stopped: from.is_stopped,
         }
     }
 
@@ -86,6 +91,7 @@ impl StoredAttachment {
             initialize_result: self.initialize_result,
             session,
             is_process: self.process,
+            is_stopped: self.stopped,
         })
     }
 }
@@ -112,6 +118,7 @@ impl Attachment {
             },
             session: link.session().map(str::to_owned),
             is_process,
+            is_stopped: false,
         }
     }
 

@@ -261,7 +261,9 @@ impl OpenAttempt {
         // also differs when that process had other session directories. It did not end if this process has it: then
         // another client of the session has another configuration of the server.
         let is_of_earlier = kept.is_process && !self.has_other_configuration();
-        let reason = if kept.identity == identity || is_of_earlier {
+        let reason = if is_of_earlier && kept.is_stopped {
+            LossReason::Stopped
+        } else if kept.identity == identity || is_of_earlier {
             LossReason::Released
         } else {
             LossReason::Reconfigured

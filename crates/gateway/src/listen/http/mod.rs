@@ -50,6 +50,9 @@ const IDLE: Duration = Duration::from_secs(120);
 /// Longest time for the TLS handshake, unless the limit for a stalled request is shorter.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// Room in a head for the headers that a replica adds: client, signature.
+const REPLICA_HEADERS: usize = 16 << 10;
+
 /// Smallest buffer that hyper can work with.
 const SMALLEST_BUFFER: usize = 8 << 10;
 
@@ -83,6 +86,16 @@ pub(super) async fn serve_tcp(
     .await;
 }
 
+/// Serves one connection of the internal listener until it ends, or until `stop`.
+pub(super) async fn serve_replica(
+    app: Arc<AppState>,
+    (socket, activity): (TcpStream, Arc<SocketActivity>),
+    stop: impl Future<Output = ()>,
+) {
+    let _ = socket.set_nodelay(true);
+    serve((app, Some(activity)), (socket, RequestPeer::Replica), stop).await;
+}
+
 /// Serves one connection until the client disconnects or until `stop`. A TCP connection reports its activity.
 pub(super) async fn serve(
     (app, activity): (Arc<AppState>, Option<Arc<SocketActivity>>),
@@ -90,7 +103,8 @@ pub(super) async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let app = workers::worker_copy(&app);
-    let header_limit = app.rules.limits.headers;
+    let added = if peer.is_replica() { REPLICA_HEADERS } else { 0 };
+    let header_limit = app.rules.limits.headers + added;
     let state = Arc::new(ConnState::new(app.clone(), activity));
     let io = TokioIo::new(Socket::new(socket, state.clone(), header_limit));
     let service = {

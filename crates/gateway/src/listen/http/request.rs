@@ -118,7 +118,11 @@ async fn take_here(
     (head, body, kept): (&Parts, &mut RequestBody, &mut Option<Bytes>),
 ) -> Result<Response<Reply>, Disconnected> {
     // Both futures are pinned here, because they are large and would be copied.
-    let handler = match pin!(enter(app, peer, head)).await {
+    let step = pin!(enter(app, peer, head)).await;
+    if step.is_signed() {
+        state.set_verified();
+    }
+    let handler = match step {
         Step::Answer(response) => {
             // A request that is forwarded takes its body along.
             if let (Some(kept), Some(owner)) = (kept, forward::owner(&response)) {

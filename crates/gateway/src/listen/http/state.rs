@@ -100,6 +100,13 @@ impl ConnState {
         }
     }
 
+    /// Marks that a replica has signed the request.
+    pub(super) fn set_verified(&self) {
+        if let Some(activity) = &self.activity {
+            activity.set_verified();
+        }
+    }
+
     /// Marks that the request was read to its end.
     pub(super) fn mark_read(&self) {
         self.is_read.store(true, Ordering::Relaxed);

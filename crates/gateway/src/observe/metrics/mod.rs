@@ -29,11 +29,12 @@ pub(crate) const ALL_SERVERS: &str = "all";
 const ENDED: [&str; 4] = ["closed", "idle", "age", "evicted"];
 
 /// Reasons for a loss of state: those of links, and one for sessions that had expired.
-const LOST: [&str; 8] = [
+const LOST: [&str; 9] = [
     "exited",
     "session_unknown",
     "disconnected",
     "released",
+    "stopped",
     "evicted",
     "restarted",
     "reconfigured",
@@ -234,6 +235,7 @@ mod tests {
             LossReason::SessionUnknown,
             LossReason::Disconnected,
             LossReason::Released,
+            LossReason::Stopped,
             LossReason::Evicted,
             LossReason::Restarted,
             LossReason::Reconfigured,
