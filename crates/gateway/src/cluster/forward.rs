@@ -40,11 +40,11 @@ pub(crate) const SESSION_STAYS: StatusCode = StatusCode::NO_CONTENT;
 /// Change of a connection that other replicas have to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEvent {
-    /// It has another default session, which is to be read from the store.
+    /// Another default session, which is to be read from the store.
     Changed,
-    /// It has ended.
+    /// End of the connection.
     Ended,
-    /// Its client has used a process that another replica holds, so its default session is not idle.
+    /// Use of a process that another replica holds: the default session is not idle.
     Used,
 }
 

@@ -20,8 +20,6 @@ use super::registry::LiveGateway;
 pub(super) struct PeerState {
     pub(super) holder: Holder,
     lease: Lease,
-    /// Number of its start, which orders the starts of gateways.
-    start: u64,
     is_draining: bool,
 }
 
@@ -30,7 +28,6 @@ impl PeerState {
         Self {
             holder: gateway.holder.clone(),
             lease: gateway.lease,
-            start: gateway.row.started,
             is_draining: gateway.row.draining,
         }
     }
@@ -49,8 +46,8 @@ pub(super) struct Peer {
     draining: AtomicBool,
     /// Whether a request to it got no answer since its lease was read last.
     is_suspect: AtomicBool,
-    /// Lease and number of the start, as the registry had them last.
-    registered: Mutex<Option<(Lease, u64)>>,
+    /// Lease, as the registry had it last.
+    lease: Mutex<Option<Lease>>,
 }
 
 impl Peer {
@@ -63,7 +60,7 @@ impl Peer {
             added: Instant::now(),
             draining: AtomicBool::new(false),
             is_suspect: AtomicBool::new(false),
-            registered: Mutex::default(),
+            lease: Mutex::default(),
         }
     }
 
@@ -77,20 +74,10 @@ impl Peer {
         self.is_suspect.load(Ordering::Relaxed) || self.dead.receiver_count() > 0
     }
 
-    fn registered(&self) -> Option<(Lease, u64)> {
-        *self.registered.lock()
-    }
-
     fn set_state(&self, state: &PeerState) {
         self.draining.store(state.is_draining, Ordering::Relaxed);
         self.is_suspect.store(false, Ordering::Relaxed);
-        let mut registered = self.registered.lock();
-        *registered = Some((state.lease, state.start));
-    }
-
-    /// Whether the registry has another start of the same replica: requests to the earlier one get no answer.
-    fn was_started_anew(&self, state: &PeerState) -> bool {
-        self.registered().is_some_and(|(_, start)| start != state.start)
+        *self.lease.lock() = Some(state.lease);
     }
 
     /// Returns the URL of a path at this replica. `None` if it cannot be sent.
@@ -162,7 +149,7 @@ impl Peers {
     pub(super) fn awaited_leases(&self) -> Vec<Lease> {
         let all = self.all.read();
         let awaited = all.values().filter(|peer| peer.is_awaited());
-        awaited.filter_map(|peer| peer.registered()).map(|(lease, _)| lease).collect()
+        awaited.filter_map(|peer| *peer.lease.lock()).collect()
     }
 
     /// Sets the replicas that lived at `since`. Returns those that do not any more; requests in flight to them fail. One
@@ -173,12 +160,9 @@ impl Peers {
         since: Instant,
     ) -> Vec<Holder> {
         let live: HashMap<_, _> = live.map(|it| (key(&it.holder), it)).collect();
-        let is_gone = |key: &(HolderId, String), peer: &mut Arc<Peer>| match live.get(key) {
-            Some(state) => peer.was_started_anew(state),
-            None => peer.added < since,
-        };
         let mut all = self.all.write();
-        let gone: Vec<_> = all.extract_if(is_gone).collect();
+        let gone: Vec<_> =
+            all.extract_if(|key, peer| peer.added < since && !live.contains_key(key)).collect();
         for (key, state) in live {
             let peer = all.entry(key).or_insert_with_key(|_| Arc::new(Peer::new(&state.holder)));
             peer.set_state(&state);
@@ -199,33 +183,30 @@ mod tests {
 
     use super::*;
 
-    fn state(holder: &Holder, start: u64, is_draining: bool) -> PeerState {
-        let lease = Lease { holder: holder.id, epoch: stayput_core::Epoch(start) };
-        PeerState { holder: holder.clone(), lease, start, is_draining }
+    fn state(holder: &Holder, epoch: u64, is_draining: bool) -> PeerState {
+        let lease = Lease { holder: holder.id, epoch: stayput_core::Epoch(epoch) };
+        PeerState { holder: holder.clone(), lease, is_draining }
     }
 
-    /// A request to a process that was killed is not kept waiting by the next process at its address.
+    /// The lease of a replica is read while a request waits for its answer, and after one that got none.
     #[tokio::test]
-    async fn new_start_ends_the_requests_to_the_earlier_one() {
+    async fn lease_of_a_replica_that_owes_an_answer_is_awaited() {
         let (peers, holder) = (Peers::default(), Holder::at("http://127.0.0.1:1").unwrap());
         let update =
-            |start| peers.update([state(&holder, start, false)].into_iter(), Instant::now());
+            |epoch| peers.update([state(&holder, epoch, false)].into_iter(), Instant::now());
         assert!(update(1).is_empty());
         assert!(peers.awaited_leases().is_empty(), "it owes no answer");
         let mut waiting = Box::pin(peers.get(&holder).died());
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert_eq!(peers.awaited_leases().len(), 1);
+        assert_eq!(peers.awaited_leases(), [state(&holder, 1, false).lease]);
+        // It was started anew: the request may have been sent to the new process.
+        assert!(update(2).is_empty());
+        assert!(waiting.as_mut().now_or_never().is_none());
         drop(waiting);
-        let died = peers.get(&holder).died();
-        tokio::pin!(died);
         assert!(peers.awaited_leases().is_empty());
         peers.get(&holder).suspect();
-        assert_eq!(peers.awaited_leases().len(), 1, "it gave no answer");
-        assert!(update(1).is_empty() && peers.awaited_leases().is_empty());
-        assert!(died.as_mut().now_or_never().is_none());
-        assert_eq!(update(2), std::slice::from_ref(&holder));
-        assert!(died.now_or_never().is_some());
-        assert!(peers.get(&holder).died().now_or_never().is_none());
+        assert_eq!(peers.awaited_leases(), [state(&holder, 2, false).lease], "it gave no answer");
+        assert!(update(2).is_empty() && peers.awaited_leases().is_empty());
     }
 
     /// All requests to a replica wait for the same one to die, which a list from before its registration does not tell.
