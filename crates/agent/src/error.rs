@@ -39,13 +39,13 @@ pub enum Error {
     /// The sub-agent may not use the server.
     #[error("`{server}` is denied to this sub-agent")]
     ServerDenied {
-        /// The server.
+        /// Name of the server.
         server: String,
     },
     /// The configuration does not allow this tool.
     #[error("the tool `{tool}` of `{server}` is not allowed by the configuration")]
     ToolDenied {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// The tool.
         tool: String,
@@ -79,7 +79,7 @@ pub enum Error {
     /// The server cannot be started or reached.
     #[error("{}", server_failed(server, source))]
     ServerFailed {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// Cause.
         source: Arc<stayput_upstream::LinkOpenError>,
@@ -87,7 +87,7 @@ pub enum Error {
     /// The call got no answer.
     #[error("the call to `{server}` failed: {source}")]
     CallFailed {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// Cause.
         source: CallError,
@@ -95,7 +95,7 @@ pub enum Error {
     /// The server answered with a JSON-RPC error.
     #[error("`{server}` answered with an error: {message} ({code})")]
     ProtocolError {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// Code of the error.
         code: i64,
@@ -107,7 +107,7 @@ pub enum Error {
     /// The server requires input that no handler provides.
     #[error("`{server}` requires input that is not available: {reason}")]
     InputRequired {
-        /// The server.
+        /// Name of the server.
         server: String,
         /// Reason why there is no input.
         reason: String,

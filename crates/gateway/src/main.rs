@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         // Runs before a runtime exists, because the warden has one thread only.
         Command::Warden => return stayput_process::warden_main(),
-        Command::Demo(args) => return story(&args),
+        Command::Demo(args) => return run_demo(&args),
         Command::Check(args) => return check(&args),
         Command::Install(args) => commands::install::run(&args),
         Command::Schema => {
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => {
             std::io::stdout().write_all(&args.script()).map_err(Box::from)
         }
-        Command::DemoServer(args) => demo(&args),
+        Command::DemoServer(args) => run_demo_server(&args),
         Command::Serve(args) => serve(&args),
         Command::Stdio(args) => stdio(args),
         Command::Sessions(args) => sessions(args),
@@ -100,7 +100,7 @@ fn failed(error: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn story(args: &cli::Demo) -> ExitCode {
+fn run_demo(args: &cli::Demo) -> ExitCode {
     let outcome = tokio::runtime::Runtime::new().and_then(|runtime| {
         let outcome = runtime.block_on(commands::tour::run(args.json));
         runtime.shutdown_background();
@@ -133,7 +133,7 @@ fn check(args: &cli::Check) -> ExitCode {
 
 type CommandResult = Result<(), Box<dyn Error>>;
 
-fn demo(args: &cli::DemoServer) -> CommandResult {
+fn run_demo_server(args: &cli::DemoServer) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(commands::demo_server::run(args.http, args.state.as_deref()));
     // A read of the standard input cannot be cancelled, so the runtime must not wait for it.
@@ -207,7 +207,7 @@ fn ui(args: &cli::UiArgs) -> CommandResult {
 
 fn stop(args: &cli::StopArgs) -> CommandResult {
     asking(async {
-        let way = args.at().way(&std::env::current_dir()?)?;
+        let way = args.to_gateway_args().way(&std::env::current_dir()?)?;
         Ok(commands::client::stop::run(&way, args).await?)
     })
 }

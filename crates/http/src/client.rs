@@ -42,18 +42,18 @@ pub struct Client {
     proxies: Option<Arc<Proxies>>,
     /// Connector for the pool of a separate client.
     dial: Dial,
-    kind: PoolKind,
+    kind: PoolSettings,
 }
 
 /// Settings of a connection pool.
 #[derive(Clone)]
-struct PoolKind {
+struct PoolSettings {
     runtime: Handle,
     idle: Duration,
     most: usize,
 }
 
-impl PoolKind {
+impl PoolSettings {
     fn build(&self, dial: Dial) -> Pool<Dial, OutgoingBody> {
         Pool::builder(RuntimeExecutor(self.runtime.clone()))
             .pool_timer(TokioTimer::new())
@@ -116,7 +116,7 @@ impl Client {
         let tls = settings.trust.config()?;
         let dial = Dial::new(settings, tls, proxies.clone(), runtime.clone());
         let plain = Plain::new(settings, dial.clone(), runtime.clone());
-        let kind = PoolKind { runtime, idle: settings.idle, most: settings.max_idle };
+        let kind = PoolSettings { runtime, idle: settings.idle, most: settings.max_idle };
         let pool = kind.build(dial.clone());
         Ok(Self { plain, pool, proxies, dial, kind })
     }

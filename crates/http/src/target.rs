@@ -41,7 +41,7 @@ pub enum TargetError {
     /// The scheme is neither http nor https.
     #[error("the URL begins with {0}: and must begin with http: or https:")]
     Scheme(String),
-    /// No request can carry the URL.
+    /// The URL has characters that HTTP cannot send.
     #[error("the URL cannot be sent: {0}; write other characters as %XX")]
     Unsendable(String),
 }

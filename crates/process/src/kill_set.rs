@@ -1,4 +1,4 @@
-//! Leftovers of a child whose group is dead: processes that carry its mark, and their descendants.
+//! Kills the leftovers of a child whose group is dead by SIGKILL: processes that carry its mark, and their descendants.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -19,7 +19,7 @@
 //! | `warden_host.rs`, `warden_process.rs`, `warden_client.rs`, `frame.rs`, `warden.rs` | children of a warden: start, socket, frames, warden |
 //! | `spawn.rs`, `leader.rs`, `kill_set.rs` | start of a process, its group, leftovers; with and without a warden |
 //! | `lifecycle/registry.rs` | all children of one [`Processes`] |
-//! | `mark.rs`, `procfs.rs` | the mark; the reader of `/proc` |
+//! | `mark.rs`, `procfs.rs`, `process_info.rs` | the mark; the reader of `/proc`; description of a process |
 //! | `priority.rs` | priority of threads |
 //! | `program.rs`, `pipes.rs`, `stderr.rs`, `error.rs` | program, its pipes, the end of its stderr, start errors |
 

@@ -99,7 +99,7 @@ impl WardenHost {
     }
 }
 
-/// Control of a child of a warden.
+/// Signals and reaps a child that the warden started.
 #[derive(Debug)]
 struct WardenControl {
     number: u64,

@@ -50,7 +50,7 @@ impl SessionTools {
         self
     }
 
-    /// Adds no session tools.
+    /// Leaves out all session tools. Only the session argument is added.
     pub fn no_session_tools(mut self) -> Self {
         self.session.clear();
         self

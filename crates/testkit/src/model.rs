@@ -46,7 +46,7 @@ pub(crate) struct Session {
 
 /// Error of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum No {
+pub(crate) enum ModelError {
     /// This session has the key.
     Taken(usize),
     /// The session does not exist.
@@ -81,8 +81,8 @@ impl Model {
 
     /// Inserts a session and returns the generations that it may get. They differ only if the last session of its key
     /// was removed and an older one was not.
-    pub(crate) fn insert(&mut self, mut session: Session) -> Result<[Generation; 2], No> {
-        let taken = self.find(session.name).map(No::Taken);
+    pub(crate) fn insert(&mut self, mut session: Session) -> Result<[Generation; 2], ModelError> {
+        let taken = self.find(session.name).map(ModelError::Taken);
         let had = |old: &&Session| old.name == session.name && session.name.1.is_some();
         let after = |old: Option<Generation>| old.map_or(Generation(0), Generation::next);
         let there = self.sessions.iter().filter(had).filter(|old| old.there);
@@ -98,25 +98,34 @@ impl Model {
     }
 
     /// Returns the session, if `by` may write it.
-    pub(crate) fn write(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
+    pub(crate) fn write(
+        &mut self,
+        at: usize,
+        by: Option<usize>,
+    ) -> Result<&mut Session, ModelError> {
         let session =
-            self.sessions.get_mut(at).filter(|session| session.there).ok_or(No::Missing)?;
+            self.sessions.get_mut(at).filter(|session| session.there).ok_or(ModelError::Missing)?;
         if session.holder.is_some() && session.holder != by {
-            Err(No::NotHolder)
+            Err(ModelError::NotHolder)
         } else {
             Ok(session)
         }
     }
 
     /// Returns the live session, if `by` may write it.
-    pub(crate) fn write_live(&mut self, at: usize, by: Option<usize>) -> Result<&mut Session, No> {
-        self.write(at, by).and_then(|it| if it.ended.is_none() { Ok(it) } else { Err(No::Missing) })
+    pub(crate) fn write_live(
+        &mut self,
+        at: usize,
+        by: Option<usize>,
+    ) -> Result<&mut Session, ModelError> {
+        self.write(at, by)
+            .and_then(|it| if it.ended.is_none() { Ok(it) } else { Err(ModelError::Missing) })
     }
 
     /// Checks that an ended session could be revived.
-    pub(crate) fn revivable(&self, at: usize) -> Result<(), No> {
+    pub(crate) fn revivable(&self, at: usize) -> Result<(), ModelError> {
         match self.find(self.sessions[at].name) {
-            Some(other) if other != at => Err(No::Taken(other)),
+            Some(other) if other != at => Err(ModelError::Taken(other)),
             _ => Ok(()),
         }
     }
@@ -128,11 +137,15 @@ impl Model {
         by: Option<usize>,
         key: usize,
         size: usize,
-    ) -> Result<&mut Session, No> {
+    ) -> Result<&mut Session, ModelError> {
         let session = self.write_live(at, by)?;
         let others = session.state.iter().filter(|(other, _)| **other != key);
         let total = others.map(|(_, (_, size))| size + 1).sum::<usize>() + size + 1;
-        if total > STATE_LIMIT { Err(No::TooLarge(STATE_LIMIT, total)) } else { Ok(session) }
+        if total > STATE_LIMIT {
+            Err(ModelError::TooLarge(STATE_LIMIT, total))
+        } else {
+            Ok(session)
+        }
     }
 
     /// Claims a session for `lease`, given the dead leases.
@@ -141,11 +154,14 @@ impl Model {
         at: usize,
         lease: usize,
         dead: impl Fn(usize) -> bool,
-    ) -> Result<(), No> {
-        let session =
-            self.sessions.get_mut(at).filter(|session| session.is_live()).ok_or(No::Missing)?;
+    ) -> Result<(), ModelError> {
+        let session = self
+            .sessions
+            .get_mut(at)
+            .filter(|session| session.is_live())
+            .ok_or(ModelError::Missing)?;
         match session.holder {
-            Some(other) if other != lease && !dead(other) => Err(No::HeldBy(other)),
+            Some(other) if other != lease && !dead(other) => Err(ModelError::HeldBy(other)),
             _ => {
                 session.holder = Some(lease);
                 Ok(())

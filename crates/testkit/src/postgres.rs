@@ -141,7 +141,7 @@ fn program(name: &str) -> PathBuf {
 /// URL of an empty database; the server may be shared with other tests.
 #[derive(Debug)]
 pub struct PostgresUrl {
-    /// URL.
+    /// Connection URL of the database.
     pub url: String,
     _server: Option<Postgres>,
 }

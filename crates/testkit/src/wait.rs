@@ -9,7 +9,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits until a condition holds.
+/// Waits until `holds` returns true. Panics with `what` after a minute.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {

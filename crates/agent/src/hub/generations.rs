@@ -5,8 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use stayput_core::Generation;
 use stayput_sync::Mutex;
 
-/// The generations that a scope knows, by server and branch. A loss is reported once to each scope: to all its calls
-/// that began before the first report. Calls that begin later run on the new state.
+/// Generations that a scope knows, by server and branch. Each call that began before a loss was first reported to the
+/// scope reports the loss; later calls run on the new state.
 #[derive(Debug, Default)]
 pub(crate) struct KnownGenerations(Mutex<HashMap<(Arc<str>, u64), Generation>>);
 

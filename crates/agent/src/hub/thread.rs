@@ -58,7 +58,7 @@ impl<T> StartingThread<T> {
         self.finish(opened)
     }
 
-    /// Same, and blocks the calling thread, inside a runtime, too.
+    /// Waits like [`opened`](Self::opened), but blocks the thread. Works inside a runtime, too.
     pub(crate) fn wait(mut self) -> Result<(HubThread, T), Error> {
         let waker = Waker::from(Arc::new(UnparkThread(thread::current())));
         let mut cx = Context::from_waker(&waker);

@@ -37,9 +37,9 @@ impl Sessions {
         self.resume(found.or_else(released).ok_or(SessionOpenError::Unknown)?).await
     }
 
-    /// Enters the session with this name if it is held here and needs no wait: the path of nearly
-    /// every call. After `None` the caller uses the other methods, which also return the reason. A
-    /// key is looked up in the namespace without an agent.
+    /// Enters the session with this name if it is held here and needs no wait, as for nearly every
+    /// call. `None` has no reason: [`find_by_key`](Self::find_by_key) and the methods beside it
+    /// return one. A key is looked up in the namespace without an agent.
     pub fn find_held(&self, owner: &Owner, name: &Name) -> Option<ActiveSession> {
         let now = self.clock.reading();
         self.check_lease(now).ok()?;

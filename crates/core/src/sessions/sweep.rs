@@ -167,7 +167,7 @@ impl Sessions {
         self.released.add(|| self.table.clear());
     }
 
-    /// Ends a held session if it has expired, or if its end has begun and was cancelled.
+    /// Ends a held session if it has expired, idle or by age, or if its end has begun and was cancelled.
     async fn end_if_due(&self, session: &Arc<Session>) -> Result<(), SessionOpenError> {
         // The maximum age refuses new users; it does not end the session under current ones.
         let due = || session.close_if_due(self.clock.now());

@@ -7,7 +7,7 @@ use stayput_wire::Raw;
 use super::{events::EventView, view::SessionView};
 use crate::{
     connections::connection::Connection,
-    observe::recent::{NameClass, call_history::PastCall, event_log::LoggedEvent},
+    observe::recent::{NameClass, call_history::PastCall, recent_events::LoggedEvent},
     state::AppState,
 };
 

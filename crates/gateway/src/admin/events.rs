@@ -26,7 +26,7 @@ use super::{
 use crate::{
     auth::Principal,
     observe::recent::{
-        event_log::LoggedEvent,
+        recent_events::LoggedEvent,
         samples::{INTERVAL, OpenPage, Sample},
     },
     reply::{self, AfterWriteSink, EventBody, Reply},

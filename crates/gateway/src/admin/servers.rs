@@ -22,7 +22,7 @@ struct Servers {
 #[derive(Default, Serialize)]
 struct ServerView {
     name: String,
-    /// Whether it is in the configuration. If not, a client brought it.
+    /// Whether the server is in the configuration. Otherwise a client brought it.
     configured: bool,
     transport: Option<&'static str>,
     /// Profile of the server. `None` before its first use.

@@ -71,12 +71,12 @@ impl SessionFilter<'_> {
 }
 
 /// Links by their users.
-pub(super) struct Reports {
+pub(super) struct LinksByUser {
     of_sessions: HashMap<SessionId, Vec<LinkReport>>,
     shared: Vec<LinkReport>,
 }
 
-impl Reports {
+impl LinksByUser {
     pub(super) fn now(app: &AppState) -> Self {
         let (mut of_sessions, mut shared) = (HashMap::<_, Vec<_>>::new(), Vec::new());
         for report in app.links.report(|_| true) {
@@ -155,7 +155,7 @@ async fn page(
     mut after: Option<SessionId>,
     limit: usize,
 ) -> Result<Page, Refusal> {
-    let reports = Reports::now(app);
+    let reports = LinksByUser::now(app);
     let mut found = Vec::new();
     loop {
         let read = app.sessions.list_all(after, STORE_PAGE).await?;
@@ -218,7 +218,7 @@ pub(super) async fn show(app: &Arc<AppState>, id: &str) -> Answer {
         return Err(Refusal::held_by(&holder));
     }
     let record = held.as_ref().map_or_else(|| Arc::new(record), |held| held.record());
-    let reports = Reports::now(app).links(app, &record);
+    let reports = LinksByUser::now(app).links(app, &record);
     let look = move || reports.iter().map(LinkView::with_words).collect();
     let links = tokio::task::spawn_blocking(look).await.unwrap_or_default();
     let view = SessionView::new(&record, held.as_deref(), links);
@@ -263,7 +263,8 @@ pub(super) async fn end_link(app: &Arc<AppState>, id: &str, server: &str) -> Ans
     if let Some(holder) = holder_elsewhere(app, &record) {
         return Err(Refusal::held_by(&holder));
     }
-    let has_link = Reports::now(app).links(app, &record).iter().any(|it| it.key.server() == server);
+    let has_link =
+        LinksByUser::now(app).links(app, &record).iter().any(|it| it.key.server() == server);
     let Some(server) = app.servers.get(server).filter(|_| has_link && record.is_live()) else {
         let sentence = format!("session {} has no link to `{server}`", record.id);
         return Err(Refusal::new(StatusCode::NOT_FOUND, sentence));

@@ -16,8 +16,7 @@ use crate::app::ServeError;
 /// Name of a file in the data folder. The process that holds the sessions locks it.
 pub(crate) const FILE: &str = "holder";
 
-/// Name of the lock file in the data folder that a process holds while it starts the gateway of this folder, so that only
-/// one gateway is started.
+/// Name of a lock file in the data folder. A process locks it while it starts the gateway, so that only one is started.
 pub(crate) const STARTING: &str = "starting";
 
 /// Folder of keys and private folders: the configured one, else the one of the store.

@@ -14,7 +14,7 @@ use crate::auth::sharded_map::ShardedMap;
 #[derive(Default)]
 pub(crate) struct CallLimiter(ShardedMap<HashMap<LimitKey, u64>>);
 
-/// Client and server whose calls are counted.
+/// Key of a counter: client, server, and whether it counts requests that listen.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LimitKey {
     pub(crate) owner: Owner,

@@ -47,7 +47,7 @@ struct TokenParts<'a> {
 }
 
 impl Jwt {
-    /// Verifies a token and returns its principal.
+    /// Verifies the signature and the claims of a token, and returns its principal.
     pub(super) async fn authenticate(&self, token: &str) -> Result<Principal, AuthError> {
         let (hash, now) = (TokenHash::new(token), self.clock.now());
         if let Some(principal) = self.verified.get(hash, now) {

@@ -136,7 +136,7 @@ pub(crate) enum MetricsAccess {
     Admin,
     /// Clients with any valid credential.
     Authenticated,
-    /// All clients, without a credential.
+    /// All clients, even those without a credential.
     Public,
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | validate | – | [`validate`](crate::call::modern::validate): required fields and headers |
 //! | edit | – | [`CallEra::edit`]: a legacy server gets no fields of the modern era |
-//! | on disconnect | the call is detached, its answer goes to the event log | the call is cancelled |
+//! | on disconnect | the call is detached; its answer goes to the event stream, if the client has one to resume | the call is cancelled |
 //! | finish | a new handle or a loss is added to the answer | the session state is added, and fields are translated |
 
 use std::{borrow::Cow, sync::Arc, time::Duration};

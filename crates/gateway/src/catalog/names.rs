@@ -49,7 +49,7 @@ impl Names {
         self.prefixes.get(server).map_or(server, String::as_str)
     }
 
-    /// Name that clients use for `inner` of `server`.
+    /// Name that clients use for `inner` of `server`. A name that is too long is cut, and ends with a hash.
     pub(crate) fn outer(&self, server: &str, inner: &str) -> String {
         let whole = format!("{}{SEPARATOR}{inner}", self.prefix(server));
         if whole.chars().count() <= MAX_NAME_LEN {

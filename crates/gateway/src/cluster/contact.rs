@@ -30,7 +30,7 @@ const MAX_CLOCK_DIFFERENCE: i64 = 1_000;
 
 /// Answer of a replica.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
+pub(crate) struct ContactReply {
     /// Its time, in milliseconds since 1970.
     time: u64,
     /// Reason why it does not reach the replica that asks.
@@ -100,10 +100,10 @@ impl Cluster {
     }
 
     /// Answers a replica that asks for the time.
-    pub(crate) fn hello(&self, from: &str) -> Hello {
+    pub(crate) fn hello(&self, from: &str) -> ContactReply {
         let contact = from.parse().ok().and_then(|id| self.contacts.get(id));
         let unreached = contact.and_then(|it| it.unreached);
-        Hello { time: SystemClock.now().as_millis(), unreached }
+        ContactReply { time: SystemClock.now().as_millis(), unreached }
     }
 
     async fn greet(self: &Arc<Self>, peer: &Holder) -> Contact {
@@ -121,8 +121,8 @@ impl Cluster {
         let received = SystemClock.now().as_millis();
         let unreached = match asked {
             Ok(ForwardOutcome::Answered(answer)) => match answer.body() {
-                Reply::Whole(text, _) => match serde_json::from_slice::<Hello>(text) {
-                    Ok(Hello { time, unreached }) => {
+                Reply::Whole(text, _) => match serde_json::from_slice::<ContactReply>(text) {
+                    Ok(ContactReply { time, unreached }) => {
                         let clock_ahead_ms = clock_difference(time, (sent, received));
                         return Contact {
                             unreached: None,

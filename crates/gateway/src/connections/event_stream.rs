@@ -248,7 +248,7 @@ impl EventStream {
         self.server.as_ref()
     }
 
-    /// Whether a reader exists.
+    /// Whether a client reads the stream now.
     pub(crate) fn is_read(&self) -> bool {
         self.state().reading
     }

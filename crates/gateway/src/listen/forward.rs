@@ -35,7 +35,7 @@ struct ForwardedFor(Principal);
 
 /// Message that concerns other replicas, in the extensions of the response.
 #[derive(Clone)]
-struct ToPassOn(Principal, ConcernedReplicas);
+struct MessageForReplicas(Principal, ConcernedReplicas);
 
 /// Longest time to pass such a message on.
 const PASS_ON_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ pub(super) fn mark_to_pass_on(
     principal: &Principal,
     concerned: ConcernedReplicas,
 ) {
-    response.extensions_mut().insert(ToPassOn(principal.clone(), concerned));
+    response.extensions_mut().insert(MessageForReplicas(principal.clone(), concerned));
 }
 
 /// Notes the client of a request, if its session is held elsewhere.
@@ -69,7 +69,7 @@ pub(super) fn owner(response: &Response<Reply>) -> Option<&Owner> {
 
 /// Whether a request concerns other replicas.
 pub(super) fn is_due(response: &Response<Reply>) -> bool {
-    is_held_elsewhere(response) || response.extensions().get::<ToPassOn>().is_some()
+    is_held_elsewhere(response) || response.extensions().get::<MessageForReplicas>().is_some()
 }
 
 /// Builds the refusal of a request that came while this gateway stops. Another gateway gets the request, if there is one.
@@ -183,12 +183,12 @@ pub(super) async fn settle(
     (head, body): (&Parts, Bytes),
     mut response: Response<Reply>,
 ) -> Response<Reply> {
-    let to_pass_on = response.extensions_mut().remove::<ToPassOn>();
+    let for_replicas = response.extensions_mut().remove::<MessageForReplicas>();
     if peer.is_replica() {
-        return if to_pass_on.is_some() { response } else { not_held() };
+        return if for_replicas.is_some() { response } else { not_held() };
     }
     let Some(cluster) = app.cluster.clone() else { return response };
-    if let Some(ToPassOn(principal, concerned)) = to_pass_on {
+    if let Some(MessageForReplicas(principal, concerned)) = for_replicas {
         pass_on(&cluster, concerned, (head, &body), &principal).await;
         return response;
     }

@@ -28,7 +28,7 @@ const NEW: u64 = u64::MAX - 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketLimits {
     pub(super) all: usize,
-    /// Limit of this client's address, if it has one.
+    /// Maximum of open sockets of one address; `None` if addresses are not limited.
     pub(super) of_address: Option<usize>,
 }
 

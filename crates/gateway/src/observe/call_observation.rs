@@ -112,7 +112,7 @@ impl CallObservation {
     }
 
     /// Sets the session of the call.
-    pub(crate) fn was_of(&mut self, session: SessionId) {
+    pub(crate) fn set_session(&mut self, session: SessionId) {
         self.session = Some(session);
     }
 

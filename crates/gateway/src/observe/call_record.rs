@@ -111,9 +111,9 @@ impl CallRecord {
     }
 
     /// Sets the session of the call, if it is known only now.
-    pub(crate) fn was_of(&mut self, session: SessionId) {
+    pub(crate) fn set_session(&mut self, session: SessionId) {
         if let Some(noted) = &mut self.noted {
-            noted.was_of(session);
+            noted.set_session(session);
         }
     }
 

@@ -3,7 +3,7 @@
 use stayput_core::{EndReason, Generation, SessionId};
 use stayput_upstream::LossReason;
 
-use crate::{observe::recent::event_log::LoggedEvent, reply::loss};
+use crate::{observe::recent::recent_events::LoggedEvent, reply::loss};
 
 /// Session event.
 #[derive(Clone, Copy, Debug)]

@@ -61,8 +61,8 @@ fn initialize_from_discover(said: &str, version: &str) -> String {
 /// Timeout for a list that the server announced as changed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers a list request or `server/discover` from the cached profile, without a session. `profile` of the server is known
-/// for modern clients.
+/// Answers a list request or `server/discover` without a session: for a modern client from `profile`, for a legacy client,
+/// whose `profile` is `None`, from the page that [`find_page`] finds. Returns `None` if no answer is known.
 pub(super) async fn answer_from_profile(
     context: &RequestContext<'_>,
     server: &Server,

@@ -73,7 +73,7 @@ pub(crate) async fn call(context: &RequestContext<'_>) -> Option<ReplyText> {
     };
     Some(match done {
         Ok(reply) => {
-            reply.session().into_iter().for_each(|id| record.was_of(id));
+            reply.session().into_iter().for_each(|id| record.set_session(id));
             record.end_with(CallEnd::Ok);
             reply.done(context)
         }

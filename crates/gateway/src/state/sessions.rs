@@ -7,7 +7,7 @@ use stayput_core::{
 };
 
 use crate::{
-    observe::{events::Event, recent::event_log::LoggedEvent},
+    observe::{events::Event, recent::recent_events::LoggedEvent},
     reply::{SessionName, loss},
     state::AppState,
 };

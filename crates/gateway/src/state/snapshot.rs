@@ -84,7 +84,7 @@ impl AppState {
         }
         let Some(current) = self.current.get() else { return Ok(server.clone()) };
         let present = current.servers.get(server.name());
-        let present = present.map(|present| present.alike(server).clone());
+        let present = present.map(|present| present.for_same_era_as(server).clone());
         present.ok_or_else(|| gone(server.name()))
     }
 }

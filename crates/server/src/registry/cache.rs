@@ -141,10 +141,10 @@ pub(crate) enum CacheKey {
 
 /// All cached sessions. The lock is held for map lookups only.
 #[derive(Debug, Default)]
-pub(super) struct SessionCache(Mutex<Maps>);
+pub(super) struct SessionCache(Mutex<CacheMaps>);
 
 #[derive(Debug, Default)]
-struct Maps {
+struct CacheMaps {
     sessions: HashMap<SessionId, Arc<CachedSession>>,
     by_key: HashMap<CacheKey, Arc<CachedSession>>,
     /// Connections that were verified recently.
@@ -294,7 +294,7 @@ impl SessionCache {
     /// Removes sessions not used since `before` and connections that must be verified again.
     pub(super) fn prune(&self, before: Timestamp, now: Timestamp) {
         let mut maps = self.0.lock();
-        let Maps { sessions, by_key, verified, by_connection_id, .. } = &mut *maps;
+        let CacheMaps { sessions, by_key, verified, by_connection_id, .. } = &mut *maps;
         let stays = |it: &CachedSession| {
             it.is_in_use() || it.last_used() > before || it.unwritten(now).is_some()
         };

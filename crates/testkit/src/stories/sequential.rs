@@ -8,7 +8,7 @@ use stayput_core::{
     Owner, Record, Revision, StateLimits, StateWrite, Store, StoreError, Timestamp,
 };
 
-use crate::model::{Model, No, STATE_LIMIT, Session};
+use crate::model::{Model, ModelError, STATE_LIMIT, Session};
 
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -47,13 +47,13 @@ pub(super) enum Step {
         by: Option<usize>,
         key: usize,
         size: usize,
-        expect: Saw,
+        expect: WriterExpectation,
     },
     Take {
         session: usize,
         by: Option<usize>,
         key: usize,
-        expect: Saw,
+        expect: WriterExpectation,
     },
     Claim {
         session: usize,
@@ -79,7 +79,7 @@ pub(super) enum Step {
 
 /// Value that a writer expects.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Saw {
+pub(super) enum WriterExpectation {
     Anything,
     Nothing,
     TheTruth,
@@ -91,10 +91,10 @@ fn step() -> impl Strategy<Value = Step> {
     let by = || prop::option::weighted(0.7, 0usize..2);
     let saw = || {
         prop_oneof![
-            3 => Just(Saw::Anything),
-            2 => Just(Saw::Nothing),
-            4 => Just(Saw::TheTruth),
-            1 => Just(Saw::SomethingElse)
+            3 => Just(WriterExpectation::Anything),
+            2 => Just(WriterExpectation::Nothing),
+            4 => Just(WriterExpectation::TheTruth),
+            1 => Just(WriterExpectation::SomethingElse)
         ]
     };
     let key = || 0usize..3;
@@ -182,23 +182,27 @@ impl Teller<'_> {
     }
 
     /// Converts an error of the store to one of the model.
-    fn no(&self, error: &StoreError) -> No {
+    fn no(&self, error: &StoreError) -> ModelError {
         match error {
             StoreError::Taken { by } => {
-                No::Taken(self.records.iter().position(|record| record.id == *by).unwrap())
+                ModelError::Taken(self.records.iter().position(|record| record.id == *by).unwrap())
             }
-            StoreError::Missing => No::Missing,
-            StoreError::Stale => No::Stale,
-            StoreError::NotHolder => No::NotHolder,
-            StoreError::HeldBy { holder } => {
-                No::HeldBy(self.leases.iter().rposition(|lease| lease.holder == holder.id).unwrap())
-            }
-            StoreError::TooLarge { limit, size, .. } => No::TooLarge(*limit, *size),
+            StoreError::Missing => ModelError::Missing,
+            StoreError::Stale => ModelError::Stale,
+            StoreError::NotHolder => ModelError::NotHolder,
+            StoreError::HeldBy { holder } => ModelError::HeldBy(
+                self.leases.iter().rposition(|lease| lease.holder == holder.id).unwrap(),
+            ),
+            StoreError::TooLarge { limit, size, .. } => ModelError::TooLarge(*limit, *size),
             other => panic!("no store should say {other:?} here"),
         }
     }
 
-    fn agree<T: Copy, U>(&self, store: Result<T, StoreError>, model: Result<U, No>) -> Option<T> {
+    fn agree<T: Copy, U>(
+        &self,
+        store: Result<T, StoreError>,
+        model: Result<U, ModelError>,
+    ) -> Option<T> {
         match (store, model) {
             (Ok(value), Ok(_)) => Some(value),
             (Err(error), Err(no)) => {
@@ -333,7 +337,7 @@ impl Teller<'_> {
         let said = self.store.replace(&record, seen, lease).await;
         let expected = self.model.write(at, number).and_then(|session| {
             if stale {
-                return Err(No::Stale);
+                return Err(ModelError::Stale);
             }
             session.expiry = record.expiry;
             Ok(())
@@ -345,7 +349,7 @@ impl Teller<'_> {
         &mut self,
         at: usize,
         said: Result<Revision, StoreError>,
-        expected: Result<(), No>,
+        expected: Result<(), ModelError>,
     ) {
         if let Some(revision) = self.agree(said, expected) {
             let session = &mut self.model.sessions[at];
@@ -365,14 +369,14 @@ impl Teller<'_> {
         assert_eq!(touched == 1, expected.is_ok());
     }
 
-    fn expect(&self, at: usize, key: usize, saw: Saw) -> (ExpectedValue, bool) {
+    fn expect(&self, at: usize, key: usize, saw: WriterExpectation) -> (ExpectedValue, bool) {
         let found = self.model.sessions[at].state.get(&key).map(|(revision, _)| *revision);
         match (saw, found) {
-            (Saw::Anything, _) => (ExpectedValue::Any, true),
-            (Saw::Nothing, found) => (ExpectedValue::Absent, found.is_none()),
-            (Saw::TheTruth, Some(revision)) => (ExpectedValue::At(revision), true),
-            (Saw::TheTruth, None) => (ExpectedValue::Absent, true),
-            (Saw::SomethingElse, found) => {
+            (WriterExpectation::Anything, _) => (ExpectedValue::Any, true),
+            (WriterExpectation::Nothing, found) => (ExpectedValue::Absent, found.is_none()),
+            (WriterExpectation::TheTruth, Some(revision)) => (ExpectedValue::At(revision), true),
+            (WriterExpectation::TheTruth, None) => (ExpectedValue::Absent, true),
+            (WriterExpectation::SomethingElse, found) => {
                 (ExpectedValue::At(Revision(found.unwrap_or_default().0 + 1_000)), false)
             }
         }
@@ -383,7 +387,7 @@ impl Teller<'_> {
         session: usize,
         by: Option<usize>,
         (key, size): (usize, usize),
-        saw: Saw,
+        saw: WriterExpectation,
     ) {
         let Some(at) = self.at(session) else { return };
         let (number, lease) = self.lease(by);
@@ -393,7 +397,7 @@ impl Teller<'_> {
         let put = StateWrite { key: &name, bytes: &bytes, expected: expect, limits };
         let said = self.store.put_state(self.records[at].id, put, lease).await;
         let expected = match self.model.write_live(at, number) {
-            Ok(_) if !met => Err(No::Stale),
+            Ok(_) if !met => Err(ModelError::Stale),
             Ok(_) => self.model.put(at, number, key, size).map(drop),
             Err(no) => Err(no),
         };
@@ -409,16 +413,21 @@ impl Teller<'_> {
         }
     }
 
-    async fn take(&mut self, session: usize, by: Option<usize>, key: usize, saw: Saw) {
+    async fn take(
+        &mut self,
+        session: usize,
+        by: Option<usize>,
+        key: usize,
+        saw: WriterExpectation,
+    ) {
         let Some(at) = self.at(session) else { return };
         let (number, lease) = self.lease(by);
         let (expect, met) = self.expect(at, key, saw);
         let said =
             self.store.remove_state(self.records[at].id, &key.to_string(), expect, lease).await;
-        let expected = self
-            .model
-            .write_live(at, number)
-            .and_then(|session| if met { Ok(session.state.remove(&key)) } else { Err(No::Stale) });
+        let expected = self.model.write_live(at, number).and_then(|session| {
+            if met { Ok(session.state.remove(&key)) } else { Err(ModelError::Stale) }
+        });
         self.agree(said, expected);
     }
 
@@ -450,7 +459,7 @@ impl Teller<'_> {
         let (number, lease) = self.lease(by);
         let said = self.store.remove(self.records[at].id, lease).await;
         let expected = match self.model.write(at, number) {
-            Err(No::Missing) => Ok(()),
+            Err(ModelError::Missing) => Ok(()),
             other => other.map(|session| session.there = false),
         };
         self.agree(said, expected);

@@ -208,7 +208,7 @@ impl Core {
     }
 
     /// Frees the permit and raises `gone`.
-    pub(crate) fn vanish(&self) {
+    pub(crate) fn release_permit(&self) {
         let permit = self.permit.lock().take();
         drop(permit);
         self.gone.raise();

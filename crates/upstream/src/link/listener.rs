@@ -21,7 +21,7 @@ pub struct Listener {
 enum Source {
     /// Messages of a legacy link.
     Link { core: Arc<Core>, inbox: Arc<Inbox> },
-    /// A `subscriptions/listen` call to a modern server.
+    /// Messages of a `subscriptions/listen` call to a modern server.
     Call(Call),
 }
 

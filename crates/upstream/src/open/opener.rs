@@ -431,10 +431,10 @@ impl Opener {
         endpoint: &Endpoint,
         expansion: &Expansion,
     ) -> Result<Client, LinkOpenError> {
-        let alike = self.alike(endpoint, server.options().timeouts.connect)?;
+        let base = self.base_client(endpoint, server.options().timeouts.connect)?;
         // No other link has the same credentials.
         if server.depends_on_session() {
-            return Ok(alike.with_own_pool());
+            return Ok(base.with_own_pool());
         }
         let (now, key) = (Instant::now(), (server.shared_name(), server.identity(expansion)));
         let mut pools = self.pools.lock();
@@ -444,13 +444,13 @@ impl Opener {
         pools.retain(|_, it| now.duration_since(it.since) < idle);
         let pooled = pools
             .entry(key)
-            .or_insert_with(|| ClientPool { client: alike.with_own_pool(), since: now });
+            .or_insert_with(|| ClientPool { client: base.with_own_pool(), since: now });
         pooled.since = now;
         Ok(pooled.client.clone())
     }
 
     /// Returns the base client for this trust and proxy, from which the others are derived.
-    fn alike(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, LinkOpenError> {
+    fn base_client(&self, endpoint: &Endpoint, connect: Duration) -> Result<Client, LinkOpenError> {
         let key = (endpoint.trust.clone(), endpoint.proxy.clone());
         let mut clients = self.clients.lock();
         if let Some(client) = clients.get(&key) {
@@ -468,7 +468,7 @@ impl Opener {
     }
 }
 
-/// Performs the handshake.
+/// Sends the first requests on a transport, in the order of the attempt, and returns the link once the server has answered.
 async fn perform_handshake(
     raw: Raw,
     plan: OpenRequest<'_>,

@@ -268,7 +268,8 @@ impl Links {
         let scope = open::probe_scope(server, link_owner);
         let asker =
             ProfileRequest { links: self, server, scope: &scope, opener: Some(client_info) };
-        let profile = self.while_live(server, link_owner, self.0.profiles.spoken(asker)).await?;
+        let profile =
+            self.while_live(server, link_owner, self.0.profiles.any_or_learn(asker)).await?;
         Ok(profile.isolation(server))
     }
 

@@ -300,7 +300,7 @@ impl OpenAttempt {
         }
         let (links, server, scope) = (&self.links, &self.server, plan.scope);
         let asker = ProfileRequest { links, server, scope, opener: Some(plan.client_info) };
-        let profile = links.0.profiles.spoken(asker).await?;
+        let profile = links.0.profiles.any_or_learn(asker).await?;
         let era = profile.era();
         let wanted = WantedLink { server, scope, era, client_info: plan.client_info };
         if let Some(link) = links.0.probed.take(wanted, &self.completion) {

@@ -51,7 +51,7 @@ impl Drop for Timer {
 pub(crate) struct ProbedLink {
     pub(crate) link: Link,
     pub(crate) server: Server,
-    /// Scope whose values and directories the process has.
+    /// Scope whose template values and directories the link was opened with.
     pub(crate) scope: Scope,
     /// Client that the server was told of.
     pub(crate) client_info: ClientInfo,

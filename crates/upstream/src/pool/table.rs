@@ -95,7 +95,7 @@ impl Table {
         budget: &Budget,
     ) {
         for (old, gone) in old {
-            let server = server.alike(&old.server);
+            let server = server.for_same_era_as(&old.server);
             if !server.is_process() && server.preferred_era() != old.server.preferred_era() {
                 // A modern link to a URL has no state, and the new server has no such links.
                 continue;

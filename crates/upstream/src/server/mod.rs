@@ -233,7 +233,7 @@ impl Server {
 
     /// Returns this server for the clients that use `other` (see [`Server::for_client`]).
     #[must_use]
-    pub fn alike(&self, other: &Self) -> &Self {
+    pub fn for_same_era_as(&self, other: &Self) -> &Self {
         self.for_client(other.0.preferred)
     }
 

@@ -64,7 +64,7 @@ pub enum MessageProblem {
     /// The method is no string.
     #[error("'method' must be a string")]
     Method,
-    /// The parameters are neither an object nor an array.
+    /// The parameters are not an object.
     #[error("'params' must be an object")]
     Params,
     /// The error is not an object.

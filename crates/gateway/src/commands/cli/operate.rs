@@ -248,7 +248,7 @@ pub(crate) struct StopArgs {
 
 impl StopArgs {
     /// Returns the same process as the arguments of other commands name it.
-    pub(crate) fn at(&self) -> GatewayArgs {
+    pub(crate) fn to_gateway_args(&self) -> GatewayArgs {
         let (config, store) = (self.config.clone(), self.store.clone());
         GatewayArgs { config, store, data: None, url: None, token_file: None, json: self.json }
     }

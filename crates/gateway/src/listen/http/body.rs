@@ -1,4 +1,4 @@
-//! Body of a request.
+//! Body of a request: its maximum size, its time limits and its memory budget.
 
 use std::{error::Error as _, future::poll_fn, io, pin::Pin, task::Poll, time::Duration};
 

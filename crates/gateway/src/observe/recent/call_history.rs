@@ -61,7 +61,7 @@ pub(crate) struct CallOpening<'a> {
     pub(crate) label: &'a str,
     /// Size of the request.
     pub(crate) sent: usize,
-    /// Part of the request that named the session.
+    /// Shard of the request that named the session.
     pub(crate) name_source: Option<NameSource>,
     /// Short number of the client's connection.
     pub(crate) connection: Option<u32>,
@@ -88,13 +88,13 @@ pub(crate) struct PastCall {
 /// Last calls of the sessions that were used last.
 #[derive(Debug, Default)]
 pub(crate) struct CallHistory {
-    parts: [Mutex<Part>; PARTS],
+    parts: [Mutex<Shard>; PARTS],
     /// Whether arguments are kept (`ui.show_arguments`).
     keeps_arguments: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct Shard {
     sessions: HashMap<SessionId, SessionCalls, FxBuildHasher>,
     /// Counter that orders the uses of sessions.
     uses: u64,
@@ -160,7 +160,7 @@ impl CallHistory {
         calls.into_iter().flatten().collect()
     }
 
-    fn part(&self, session: SessionId) -> MutexGuard<'_, Part> {
+    fn part(&self, session: SessionId) -> MutexGuard<'_, Shard> {
         use std::hash::{Hash as _, Hasher as _};
         let mut hasher = FxHasher::default();
         session.hash(&mut hasher);
@@ -170,7 +170,7 @@ impl CallHistory {
     }
 }
 
-impl Part {
+impl Shard {
     /// Adds a call, and returns its number.
     fn add(&mut self, session: SessionId, entry: Entry) -> u64 {
         if self.sessions.len() >= SESSIONS && !self.sessions.contains_key(&session) {

@@ -32,11 +32,11 @@ impl CacheTtl {
         let modern = roster.present.iter().filter(|it| it.profile.era() == Era::Modern);
         let shared = modern.filter(|it| app.servers.contains_key(&it.name));
         let pages = shared.flat_map(|it| it.profile.pages(list.method));
-        pages.fold(Self::new(roster), |all, page| all.and(&lists::facts(app, page)))
+        pages.fold(Self::new(roster), |all, page| all.narrowed_by(&lists::facts(app, page)))
     }
 
     /// Applies the limits of one more page.
-    fn and(self, page: &PageFacts) -> Self {
+    fn narrowed_by(self, page: &PageFacts) -> Self {
         Self { ttl: self.ttl.min(page.ttl), private: self.private || page.is_private }
     }
 
@@ -56,9 +56,9 @@ mod tests {
         let page = |text: &str| PageFacts::read(text.as_bytes());
         let all = CacheTtl::new(&Roster::default());
         assert_eq!(all.members(), r#""ttlMs":60000,"cacheScope":"public","#);
-        let some = all.and(&page(r#"{"ttlMs":300000,"cacheScope":"private"}"#));
+        let some = all.narrowed_by(&page(r#"{"ttlMs":300000,"cacheScope":"private"}"#));
         assert_eq!(some, CacheTtl { ttl: 60_000, private: true });
-        let none = some.and(&page(r#"{"tools":[],"cacheScope":"public"}"#));
+        let none = some.narrowed_by(&page(r#"{"tools":[],"cacheScope":"public"}"#));
         assert_eq!(none, CacheTtl { ttl: 0, private: true });
     }
 }

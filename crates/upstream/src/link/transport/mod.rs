@@ -151,7 +151,7 @@ impl LinkTransport {
         }
     }
 
-    /// Pid of a child.
+    /// Pid of the child process; `None` over HTTP.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Self::Stdio(stdio) => Some(stdio.pid()),

@@ -176,7 +176,7 @@ impl Sse {
             if let Some(listen_task) = self.listen_task.lock().take() {
                 listen_task.abort();
             }
-            core.vanish();
+            core.release_permit();
         }
     }
 }
@@ -210,7 +210,7 @@ async fn read_stream(core: Arc<Core>, mut stream: Stream) {
     if let Some(error) = core.lost(Delivery::Unknown) {
         core.fail_all(&error);
     }
-    core.vanish();
+    core.release_permit();
 }
 
 fn receive_bytes(core: &Arc<Core>, events: &mut Decoder, chunk: &[u8]) {

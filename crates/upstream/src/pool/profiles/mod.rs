@@ -159,7 +159,7 @@ impl Profiles {
     }
 
     /// Returns any profile of the server, because transport and era are the same for all clients.
-    pub(crate) async fn spoken(
+    pub(crate) async fn any_or_learn(
         &self,
         asker: ProfileRequest<'_>,
     ) -> Result<Arc<Profile>, Arc<LinkOpenError>> {

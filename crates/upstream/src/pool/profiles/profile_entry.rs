@@ -123,7 +123,7 @@ impl ProfileEntry {
         ProfileStep::Learn(state.attempt, completion)
     }
 
-    /// Stores the abort handle of the learning task.
+    /// Stores the abort handle of the learning task, or aborts the task if its attempt is over.
     pub(super) fn learning(&self, attempt: u64, task: AbortHandle) {
         let mut state = self.state.lock();
         let current = state.attempt == attempt;

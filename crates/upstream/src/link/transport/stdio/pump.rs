@@ -307,7 +307,7 @@ impl Drop for Pump {
         if let Some(stdio) = self.stdio() {
             stdio.close(&self.core, Loss::new(LossReason::Released, ""));
         }
-        self.core.vanish();
+        self.core.release_permit();
     }
 }
 

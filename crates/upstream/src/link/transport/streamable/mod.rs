@@ -349,7 +349,7 @@ impl Streamable {
         let over = matches!(reason, LossReason::Ended | LossReason::Reconfigured);
         let last = first && wanted && over;
         if !last || self.session().is_none() {
-            return core.vanish();
+            return core.release_permit();
         }
         let core = core.clone();
         core.runtime().clone().spawn(async move {
@@ -358,7 +358,7 @@ impl Streamable {
             {
                 delete(&http.wire, &protocol.version, session).await;
             }
-            core.vanish();
+            core.release_permit();
         });
     }
 }

@@ -72,7 +72,7 @@ fn start(name: &str) -> Box<str> {
 
 /// Log of the last events.
 #[derive(Debug)]
-pub(crate) struct EventLog {
+pub(crate) struct RecentEvents {
     buffer: Mutex<EventBuffer>,
     feed: broadcast::Sender<Arc<LoggedEvent>>,
 }
@@ -83,13 +83,13 @@ struct EventBuffer {
     last: u64,
 }
 
-impl Default for EventLog {
+impl Default for RecentEvents {
     fn default() -> Self {
         Self { buffer: Mutex::default(), feed: broadcast::Sender::new(KEPT) }
     }
 }
 
-impl EventLog {
+impl RecentEvents {
     /// Adds an event, and sends it to the open pages. A loss that is in the log is not added again: the log has it
     /// from the end of the link, and the call that reports it comes later.
     pub(crate) fn add(&self, event: LoggedEvent) {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn oldest_event_makes_room() {
-        let log = EventLog::default();
+        let log = RecentEvents::default();
         for _ in 0..KEPT + 10 {
             log.add(LoggedEvent::new("refused", Some("busy")));
         }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn loss_is_logged_once() {
-        let log = EventLog::default();
+        let log = RecentEvents::default();
         let session = SessionId::generate(SystemClock.now());
         let lost = |server, generation| {
             let event = LoggedEvent::new("lost", None).in_session(session, Some(server));
