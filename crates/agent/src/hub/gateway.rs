@@ -76,7 +76,8 @@ impl HubInner {
 }
 
 impl Hub {
-    /// Refuses a server that the gateway does not have. The gateway is asked once for each name that it has.
+    /// Refuses a server that the gateway does not have. The gateway is asked until it knows the name. A server that it has and
+    /// that fails refuses nothing: only its own calls fail.
     pub(crate) async fn confirm_server(&self, name: &str) -> Result<(), Error> {
         let Some(gateway) = &self.inner.gateway else { return self.check_server_exists(name) };
         if gateway.confirmed.lock().contains(name) {
@@ -88,7 +89,10 @@ impl Hub {
                 gateway.confirmed.lock().insert(name.to_owned());
                 Ok(())
             }
-            Err(source) => Err(self.gateway_failure(name, source)),
+            Err(source) if self.inner.is_not_at_gateway(&source) => {
+                Err(self.gateway_failure(name, source))
+            }
+            Err(_) => Ok(()),
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     Refusal,
     query::{Query, bad},
-    sessions::{Page, Reports, STORE_PAGE, add_memory, session_view},
+    sessions::{LinksByUser, Page, STORE_PAGE, add_memory, session_view},
     view::SessionView,
 };
 use crate::{
@@ -105,7 +105,7 @@ impl<'a> Search<'a> {
             found.sort_unstable_by(|one, other| self.compare(&rows[*one], &rows[*other]));
             found
         });
-        let reports = Reports::now(app);
+        let reports = LinksByUser::now(app);
         let page = found.iter().skip(self.offset).take(limit).map(|at| {
             let row = &rows[*at];
             let links = reports.links(app, &row.record);
@@ -134,7 +134,7 @@ async fn index(app: &Arc<AppState>, measured: bool) -> Result<SessionRows, Refus
 }
 
 async fn build(app: &Arc<AppState>, measured: bool) -> Result<SessionRows, Refusal> {
-    let (begun, reports) = (Instant::now(), Reports::now(app));
+    let (begun, reports) = (Instant::now(), LinksByUser::now(app));
     let (mut rows, mut after) = (Vec::new(), None);
     loop {
         let read = app.sessions.list_all(after, STORE_PAGE).await?;

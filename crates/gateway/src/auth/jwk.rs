@@ -80,8 +80,9 @@ impl Jwk {
             return None;
         }
         // RFC 7517 §4.3: the operations for which the issuer gave the key out.
-        let operations = key.get("key_ops").and_then(Value::as_array);
-        if operations.is_some_and(|all| !all.iter().any(|one| one == "verify")) {
+        if let Some(operations) = key.get("key_ops")
+            && !operations.as_array()?.iter().any(|one| one == "verify")
+        {
             return None;
         }
         let point = |size: usize| {

@@ -141,7 +141,9 @@ async fn tokens_of_an_issuer_are_checked() {
 #[tokio::test]
 async fn key_for_other_operations_signs_no_token() {
     let (mark, signer) = (mark("key-operations"), Signer::new("one"));
-    for (operations, status) in [(json!(["encrypt", "wrapKey"]), 401), (json!(["verify"]), 200)] {
+    for (operations, status) in
+        [(json!(["encrypt", "wrapKey"]), 401), (json!("sign"), 401), (json!(["verify"]), 200)]
+    {
         let issuer = Issuer::start(&[]).await;
         issuer.keys.lock().unwrap().push(but(
             but(signer.public(), "use", Value::Null),

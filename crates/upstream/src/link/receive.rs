@@ -116,7 +116,12 @@ impl Core {
         let number: Option<u64> = number.filter(|number| {
             matches!(via, MessageSource::Link) || via == MessageSource::Call(*number)
         });
-        let Some(pending_call) = number.and_then(|number| self.take_call(number)) else { return };
+        let Some(number) = number else { return };
+        let Some(pending_call) = self.take_call(number) else {
+            // The server is not working any more on a call that was given up.
+            self.pending.lock().settle(number);
+            return;
+        };
         let what = format_args!(
             "the server sent an invalid answer, and it may have carried out the request: {}",
             error.problem()
