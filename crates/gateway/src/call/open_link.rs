@@ -41,7 +41,7 @@ pub(super) async fn find_or_open(
         None => (Box::pin(owner.open_link(client_info())).await?, true),
     };
     if let Some(connection) = connection {
-        let not_listening = connection.lacks_listener_for(link.key());
+        let not_listening = listen_stream::lacks(&owner.app, connection, &link);
         if connection.note_link_use(link.entry_id(), link.generation()) || opened || not_listening {
             link = Box::pin(start_listening(&owner.app, connection, link, opened)).await?;
         }
@@ -50,21 +50,17 @@ pub(super) async fn find_or_open(
     Ok(link)
 }
 
-/// Starts to listen on a link, after the preferences of the client are applied. The latter runs in its own task, so that
-/// it completes exactly once even if the client disconnects.
+/// Starts to listen on a link, after the preferences of the client are applied. Runs in its own task, so that it completes
+/// exactly once even if the client disconnects.
 async fn start_listening(
     app: &Arc<AppState>,
     connection: &Arc<Connection>,
     link: PooledLink,
     opened: bool,
 ) -> Result<PooledLink, String> {
-    app.refresh_preferences(connection).await;
-    if !connection.has_preferences() {
-        listen_stream::start_first(app, connection, &link).await;
-        return Ok(link);
-    }
     let (app, connection) = (app.clone(), connection.clone());
     let task = tokio::runtime::Handle::current().spawn(async move {
+        app.refresh_preferences(&connection).await;
         introduce(&connection, &link, opened).await;
         listen_stream::start_first(&app, &connection, &link).await;
         link

@@ -223,6 +223,11 @@ impl EventStream {
         state.events.back().is_some_and(|event| event.number > state.taken)
     }
 
+    /// Whether a message after the event with this number is kept.
+    pub(crate) fn has_after(&self, number: u64) -> bool {
+        self.state().events.back().is_some_and(|event| event.number > number)
+    }
+
     /// Returns the messages that are kept, with their numbers.
     pub(crate) fn events(&self) -> Vec<(u64, Bytes)> {
         self.state().events.iter().map(|event| (event.number, event.text.clone())).collect()

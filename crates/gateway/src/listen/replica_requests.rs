@@ -71,7 +71,7 @@ async fn messages(
             None => None,
         };
         return match stream {
-            Some(stream) => reply::stream(stream.read_all(String::new())),
+            Some(stream) => reply::stream(stream),
             None => reply::status(StatusCode::NO_CONTENT),
         };
     }

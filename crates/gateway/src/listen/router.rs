@@ -470,7 +470,8 @@ async fn stream(
         let listening = connection
             .listen_stream()
             .is_some_and(|listen_stream| Arc::ptr_eq(&listen_stream, &stream));
-        if !listening {
+        // The client reads the rest of a stream that has ended, and opens a new one after it.
+        if !listening || (stream.has_ended() && stream.has_after(number)) {
             return reply::stream(stream.read_after(number, &app.ids));
         }
         if !stream.has_ended() {

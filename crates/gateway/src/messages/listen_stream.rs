@@ -87,11 +87,20 @@ pub(crate) fn links(app: &AppState, connection: &Connection) -> Vec<PooledLink> 
 /// Forwards messages from a link that the client uses for the first time, or first in this generation. The client may
 /// listen at another replica.
 pub(crate) async fn start_first(app: &AppState, connection: &Arc<Connection>, link: &PooledLink) {
-    if connection.listen_stream().is_none_or(|stream| stream.has_ended()) {
-        // The other replica then opens a stream here, which forwards from all links.
+    if !connection.is_listening() {
+        // The other replica then reads a stream here, which forwards from all links.
         return Box::pin(relay::announce(app, connection, link)).await;
     }
-    start(app, connection, link).await;
+    // Each replica has a link of its own to a server by URL that several sessions share.
+    if !connection.is_relayed() || relay::is_held(app, link) {
+        start(app, connection, link).await;
+    }
+}
+
+/// Whether the client listens, and the messages of this link are to be forwarded, but are not yet.
+pub(crate) fn lacks(app: &AppState, connection: &Connection, link: &PooledLink) -> bool {
+    connection.lacks_listener_for(link.key())
+        && (!connection.is_relayed() || relay::is_held(app, link))
 }
 
 /// Forwards messages from this link, while the client listens.

@@ -9,12 +9,18 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use stayput_core::Holder;
 use stayput_upstream::{PooledLink, Server};
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+};
 
 use crate::{
     auth::{Claims, Principal},
     cluster::Cluster,
-    connections::{connection::Connection, event_stream::EventStream},
+    connections::{
+        connection::{Connection, RelayTask},
+        event_stream::{EventStream, StreamReader},
+    },
     messages::listen_stream,
     reply::SessionName,
     state::AppState,
@@ -36,17 +42,24 @@ pub(super) async fn read_all(app: &AppState, connection: &Arc<Connection>) {
 
 /// Begins to read the messages of links at one replica, and waits for its first answer.
 async fn read(cluster: &Arc<Cluster>, connection: &Arc<Connection>, replica: Holder) {
-    let Some((stream, principal)) = connection.own_stream() else { return };
+    let Some((stream, _)) = connection.own_stream() else { return };
     let (first, answered) = oneshot::channel();
-    let (id, gone) = (replica.id, stream.clone());
-    let relay = Relay { cluster: cluster.clone(), connection: connection.clone(), replica };
+    let (id, read) = (replica.id, stream.clone());
+    let claims_changed = Arc::new(Notify::new());
+    let relay = Relay {
+        cluster: cluster.clone(),
+        connection: connection.clone(),
+        replica,
+        claims_changed: claims_changed.clone(),
+    };
     let task = Handle::current().spawn(async move {
         tokio::select! {
-            () = relay.run((stream, principal), first) => {}
-            () = gone.abandoned() => {}
+            () = relay.run(&stream, first) => {}
+            () = stream.abandoned() => {}
         }
     });
-    connection.add_relay(id, task.abort_handle());
+    let task = task.abort_handle();
+    connection.add_relay(&read, RelayTask { replica: id, task, claims_changed });
     let _ = tokio::time::timeout(FIRST_ANSWER, answered).await;
 }
 
@@ -55,29 +68,34 @@ struct Relay {
     cluster: Arc<Cluster>,
     connection: Arc<Connection>,
     replica: Holder,
+    /// Signalled when the client has other claims.
+    claims_changed: Arc<Notify>,
 }
 
 impl Relay {
     /// Passes messages on to `stream` until the replica has no links of the connection, or is gone. `first` is dropped with its
     /// first answer.
-    async fn run(
-        self,
-        (stream, principal): (Arc<EventStream>, Principal),
-        first: oneshot::Sender<()>,
-    ) {
+    async fn run(self, stream: &Arc<EventStream>, first: oneshot::Sender<()>) {
         let mut first = Some(first);
         // When the stream has ended, another replica may be the one that reads.
-        while !stream.has_ended() {
+        while let Some((_, principal)) =
+            self.connection.own_stream().filter(|(own, _)| Arc::ptr_eq(own, stream))
+        {
             let name = self.connection.name();
             let messages = self.cluster.messages(&self.replica, name, &principal).await;
             drop(first.take());
             match messages {
-                Ok(Some(mut messages)) => {
-                    while let Some(text) = messages.next().await {
-                        stream.room().await;
-                        stream.push(text);
+                Ok(Some(mut messages)) => loop {
+                    tokio::select! {
+                        text = messages.next() => {
+                            let Some(text) = text else { break };
+                            stream.room().await;
+                            stream.push(text);
+                        }
+                        // The replica keeps the messages until it is asked with the new claims.
+                        () = self.claims_changed.notified() => break,
                     }
-                }
+                },
                 Ok(None) => return,
                 Err(_) if !self.cluster.live_peers().contains(&self.replica) => return,
                 Err(_) => {}
@@ -88,7 +106,7 @@ impl Relay {
 }
 
 /// Whether this replica alone has a link: every replica has links of its own to a server by URL that several sessions share.
-fn is_held(app: &AppState, link: &PooledLink) -> bool {
+pub(super) fn is_held(app: &AppState, link: &PooledLink) -> bool {
     let server = app.servers.get(link.key().server());
     !link.is_shared() || server.is_some_and(Server::is_process)
 }
@@ -133,24 +151,27 @@ pub(crate) async fn read_announced(
     listens
 }
 
-/// Opens the stream from which another replica, where the client listens, reads the messages of the links here. `None` if
-/// there are no links, or if the client would listen here.
+/// Reads the messages of the links here for another replica, where the client listens. `None` if there are no links, or if the
+/// client would listen here.
 pub(crate) async fn open_for_replica(
     app: &AppState,
     connection: &Arc<Connection>,
     principal: &Principal,
-) -> Option<Arc<EventStream>> {
+) -> Option<StreamReader> {
     let is_home = app.sessions.get_held(connection.default_session()).is_some();
     let mut links = listen_stream::links(app, connection);
     links.retain(|link| is_held(app, link));
     if is_home || links.is_empty() || connection.only_stream().is_some() {
         return None;
     }
-    // Each message is kept until the other replica has read it; that one keeps it for the client.
-    let stream = EventStream::once(connection.target.server().cloned(), Box::new(|| {}));
-    connection.listen_for_replica(stream.clone(), principal);
+    let (stream, is_new) = connection.listen_for_replica(principal);
+    let reader = stream.read_all(String::new());
     for link in links {
-        listen_stream::start(app, connection, &link).await;
+        if is_new || !connection.has_listener_for(link.key()) {
+            listen_stream::start(app, connection, &link).await;
+        }
     }
-    Some(stream)
+    // The claims may be others than when a link was first used.
+    app.recheck_listener(connection);
+    Some(reader)
 }

@@ -39,8 +39,10 @@ async fn store(
     connection: &Connection,
     message: &Message<'_>,
 ) -> Result<bool, SessionOpenError> {
+    // Two changes at the same time would each write the preferences without the other.
+    let _changing = connection.preference_lock.lock().await;
     // Another replica may have held the session since the connection was read here.
-    app.refresh_preferences(connection).await;
+    app.load_preferences(connection).await;
     if !connection.note_preference(message) {
         return Ok(false);
     }
@@ -69,7 +71,7 @@ pub(crate) async fn take(
 ) -> bool {
     let is_home = app.sessions.get_held(connection.default_session()).is_some();
     let stored = match is_home {
-        true => store(app, connection, message).await.is_ok(),
+        true => matches!(store(app, connection, message).await, Ok(true)),
         false => {
             connection.note_preference(message);
             false

@@ -137,6 +137,14 @@ impl AppState {
     /// Reads the log level and the subscriptions of a connection from the store: its client may have set them through another
     /// replica.
     pub(crate) async fn refresh_preferences(&self, connection: &Connection) {
+        if self.cluster.is_some() {
+            let _changing = connection.preference_lock.lock().await;
+            self.load_preferences(connection).await;
+        }
+    }
+
+    /// Reads the preferences from the store for a caller that has locked them.
+    pub(crate) async fn load_preferences(&self, connection: &Connection) {
         if self.cluster.is_none() || connection.only_stream().is_some() {
             return;
         }

@@ -232,3 +232,31 @@ async fn log_level_reaches_links_at_other_replicas() {
     drop(replicas);
     gone(&mark).await;
 }
+
+/// Messages that come while no replica reads them wait for the next holder of the default session.
+#[tokio::test]
+async fn messages_at_another_replica_wait_for_the_next_holder() {
+    let (mark, database) = (mark("listening-wait"), Database::redis().await);
+    let servers = json!({ "local": stdio(&mark, &[]) });
+    let mut replicas = Replicas::start(&servers, database.url()).await;
+    let client = replicas.all[0].client("local").await;
+    assert_eq!(client.text(&replicas.all[0], "count").await, "1");
+    let named = (&client, "key:named");
+    call_in(named, &replicas.all[1], ("count", json!({}))).await;
+    let mut stream = client.get(&replicas.all[0], None).await.events();
+    call_in(named, &replicas.all[1], ("notify", json!({ "tool": "grown" }))).await;
+    hear(&mut stream, "notifications/tools/list_changed").await;
+    replicas.all[0].kill();
+    let [_, one, two] = &replicas.all[..] else { panic!() };
+    // The default session is lost with its process, and the next replica has it after this call.
+    let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
+        "name": "count", "arguments": {},
+    }});
+    let default = [("mcp-session-id", &*client.id)];
+    drop(two.post("local", &default, &call.to_string()).await.message().await);
+    call_in(named, one, ("notify", json!({ "tool": "more" }))).await;
+    let mut stream = client.get(two, None).await.events();
+    hear(&mut stream, "notifications/tools/list_changed").await;
+    drop(replicas);
+    gone(&mark).await;
+}

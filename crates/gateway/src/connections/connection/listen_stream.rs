@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stayput_core::{HolderId, Owner};
 use stayput_upstream::LinkKey;
-use tokio::task::AbortHandle;
+use tokio::{sync::Notify, task::AbortHandle};
 
 use super::{Connection, RareState};
 use crate::{
@@ -22,10 +22,28 @@ pub(super) struct ListenStream {
     relays: Vec<RelayTask>,
 }
 
+impl ListenStream {
+    /// Whether somebody reads the stream, or may read it again. Another replica asks for a stream that it does not read when
+    /// it is told of a link.
+    fn is_live(&self) -> bool {
+        !self.stream.has_ended() && (!self.is_relayed || self.stream.is_read())
+    }
+
+    /// Replaces the principal. Other replicas are asked again if its claims are others.
+    fn set_principal(&mut self, principal: Principal) {
+        if self.principal.claims != principal.claims {
+            self.relays.iter().for_each(|it| it.claims_changed.notify_one());
+        }
+        self.principal = principal;
+    }
+}
+
 /// Task that reads the messages of links at one replica. It ends with the stream.
-struct RelayTask {
-    replica: HolderId,
-    task: AbortHandle,
+pub(crate) struct RelayTask {
+    pub(crate) replica: HolderId,
+    pub(crate) task: AbortHandle,
+    /// Signalled when the client has other claims, which the replica must know.
+    pub(crate) claims_changed: Arc<Notify>,
 }
 
 impl Drop for RelayTask {
@@ -49,11 +67,29 @@ impl Connection {
         }
     }
 
-    /// Whether the client has a stream, but no task delivers the messages of this link yet.
+    /// Whether the client listens, but no task delivers the messages of this link yet.
     pub(crate) fn lacks_listener_for(&self, link: &LinkKey) -> bool {
         let activity = self.activity.lock();
         let mut tasks = activity.rare.iter().flat_map(|rare| &rare.listen_tasks);
-        activity.listen_stream.is_some() && !tasks.any(|(known, _)| known == link)
+        let listens = activity.listen_stream.as_ref().is_some_and(ListenStream::is_live);
+        listens && !tasks.any(|(known, _)| known == link)
+    }
+
+    /// Whether a task delivers the messages of this link now.
+    pub(crate) fn has_listener_for(&self, link: &LinkKey) -> bool {
+        let activity = self.activity.lock();
+        let mut tasks = activity.rare.iter().flat_map(|rare| &rare.listen_tasks);
+        tasks.any(|(known, task)| known == link && !task.is_finished())
+    }
+
+    /// Whether the client listens, here or at a replica that reads its messages here.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.activity.lock().listen_stream.as_ref().is_some_and(ListenStream::is_live)
+    }
+
+    /// Whether another replica reads the messages of the client here.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.activity.lock().listen_stream.as_ref().is_some_and(|it| it.is_relayed)
     }
 
     /// Makes this the stream that the client listens on, and ends the previous one.
@@ -61,9 +97,20 @@ impl Connection {
         self.set_listen_stream(stream, principal, false);
     }
 
-    /// Makes this the stream from which another replica, where the client listens, reads its messages.
-    pub(crate) fn listen_for_replica(&self, stream: Arc<EventStream>, principal: &Principal) {
-        self.set_listen_stream(stream, principal, true);
+    /// Returns the stream from which another replica, where the client listens, reads its messages, and whether it is new. One
+    /// that has not ended is kept, with the messages that were not read.
+    pub(crate) fn listen_for_replica(&self, principal: &Principal) -> (Arc<EventStream>, bool) {
+        let mut activity = self.activity.lock();
+        let kept = activity.listen_stream.as_mut();
+        if let Some(kept) = kept.filter(|it| it.is_relayed && !it.stream.has_ended()) {
+            kept.set_principal(principal.clone());
+            return (kept.stream.clone(), false);
+        }
+        drop(activity);
+        // Each message is kept until the other replica has read it; that one keeps it for the client.
+        let stream = EventStream::once(self.target.server().cloned(), Box::new(|| {}));
+        self.set_listen_stream(stream.clone(), principal, true);
+        (stream, true)
     }
 
     fn set_listen_stream(&self, stream: Arc<EventStream>, principal: &Principal, is_relayed: bool) {
@@ -94,13 +141,15 @@ impl Connection {
         }
     }
 
-    /// Registers the task that reads the messages of links at a replica, and aborts the previous one of that replica. Without
-    /// a stream of the client, the task is aborted.
-    pub(crate) fn add_relay(&self, replica: HolderId, task: AbortHandle) {
-        let relay = RelayTask { replica, task };
+    /// Registers the task that reads the messages of links at a replica, and aborts the previous one of that replica. The
+    /// task is aborted if the client listens on another stream than its one.
+    pub(crate) fn add_relay(&self, stream: &Arc<EventStream>, relay: RelayTask) {
         let mut activity = self.activity.lock();
-        let Some(listen_stream) = &mut activity.listen_stream else { return };
-        let keeps = |it: &RelayTask| it.replica != replica && !it.task.is_finished();
+        let listen_stream = activity.listen_stream.as_mut();
+        let Some(listen_stream) = listen_stream.filter(|it| Arc::ptr_eq(&it.stream, stream)) else {
+            return;
+        };
+        let keeps = |it: &RelayTask| it.replica != relay.replica && !it.task.is_finished();
         listen_stream.relays.retain(keeps);
         listen_stream.relays.push(relay);
     }
@@ -115,7 +164,7 @@ impl Connection {
     /// Updates the principal of the listening client.
     pub(crate) fn set_listening_principal(&self, principal: &Principal) {
         if let Some(listen_stream) = &mut self.activity.lock().listen_stream {
-            listen_stream.principal = principal.clone();
+            listen_stream.set_principal(principal.clone());
         }
     }
 
@@ -145,8 +194,9 @@ impl Connection {
                 .extract_if(.., |(link, _)| !may_use_link(link))
                 .for_each(|(_, task)| task.abort());
         }
-        if let Some(principal) = principal {
-            listen_stream.principal = principal;
+        match principal {
+            Some(principal) => listen_stream.set_principal(principal),
+            None => listen_stream.relays.clear(),
         }
     }
 

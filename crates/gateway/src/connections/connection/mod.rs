@@ -24,7 +24,7 @@ use stayput_wire::Version;
 use tokio::{task::AbortHandle, time::Instant};
 
 pub(crate) use crate::connections::connection::{
-    in_flight::InFlight, preferences::ClientPreferences,
+    in_flight::InFlight, listen_stream::RelayTask, preferences::ClientPreferences,
 };
 use crate::{
     catalog::{
@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     /// Single stream of a client that has only one, such as one of 2024-11-05: every message to it goes there.
     only_stream: OnceLock<Arc<EventStream>>,
     next_ask: AtomicU64,
+    /// Held while the preferences are read from the store or written to it, so that no change overwrites another.
+    pub(crate) preference_lock: tokio::sync::Mutex<()>,
     /// Secret that the client sends.
     name: Handle,
     /// Time at which the store last recorded the use; `None` if it has not since the connection was loaded.
@@ -168,6 +170,7 @@ impl Connection {
             streams: ConnectionStreams::default(),
             only_stream: OnceLock::new(),
             next_ask: AtomicU64::new(first_question()),
+            preference_lock: tokio::sync::Mutex::default(),
         }
     }
 

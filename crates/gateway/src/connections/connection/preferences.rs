@@ -39,12 +39,6 @@ impl ClientPreferences {
 }
 
 impl Connection {
-    /// Whether the client has preferences that must be sent to a new link.
-    pub(crate) fn has_preferences(&self) -> bool {
-        let activity = self.activity.lock();
-        activity.rare.as_ref().is_some_and(|rare| rare.preferences != ClientPreferences::default())
-    }
-
     /// Whether a request sets a preference that applies to every link.
     pub(crate) fn is_preference(message: &Message<'_>) -> bool {
         let known = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
