@@ -11,22 +11,21 @@ use crate::connections::{connection::Connection, event_stream::EventStream};
 /// Largest number of bytes that are stored of one connection. The latest streams come first.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Number of events that are read at once.
-const PAGE: usize = 256;
+/// Number of stored parts that are read at once. A stream is stored as one, unless it was stored more than once.
+const PAGE: usize = 8;
 
 /// Events in the store, which all replicas share.
 pub(crate) struct UnreadEvents(Arc<dyn EventLog>);
 
-/// Event as it is stored.
+/// Events of one stream as they are stored.
 #[derive(Serialize, Deserialize)]
-struct StoredEvent<'a> {
-    /// Number in its stream, from which the client's id of the event follows.
-    number: u64,
+struct StoredEvents<'a> {
     /// The one server that writes to the stream; `None` if several may.
     server: Option<Cow<'a, str>>,
     /// Whether the client listens on the stream, so that more events follow.
     listens: bool,
-    text: Cow<'a, str>,
+    /// Events with their numbers in the stream, from which the client's ids of them follow.
+    events: Vec<(u64, Cow<'a, str>)>,
 }
 
 /// Stream that another replica has stored.
@@ -49,14 +48,14 @@ impl UnreadEvents {
             bytes += stream.bytes();
             let Some(topic) = stream.topic().filter(|_| bytes <= MAX_BYTES) else { continue };
             let listens = listen_stream.as_ref().is_some_and(|it| Arc::ptr_eq(it, &stream));
-            for (number, text) in stream.events() {
-                let server = stream.server().map(|it| Cow::Borrowed(&**it));
-                let text = String::from_utf8_lossy(&text);
-                let event = StoredEvent { number, server, listens, text };
-                // All fields are numbers and text, so serialization does not fail.
-                let event = serde_json::to_vec(&event).unwrap_or_default();
-                self.0.append(topic, &event).await?;
-            }
+            let server = stream.server().map(|it| Cow::Borrowed(&**it));
+            let events = stream.events();
+            let events =
+                events.iter().map(|(number, text)| (*number, String::from_utf8_lossy(text)));
+            let stored = StoredEvents { server, listens, events: events.collect() };
+            // All fields are numbers and text, so serialization does not fail.
+            let stored = serde_json::to_vec(&stored).unwrap_or_default();
+            self.0.append(topic, &stored).await?;
         }
         Ok(())
     }
@@ -69,12 +68,13 @@ impl UnreadEvents {
             for event in &page {
                 last = event.number;
                 // A newer version may store other events.
-                let Ok(stored) = serde_json::from_slice::<StoredEvent<'_>>(&event.body) else {
+                let Ok(stored) = serde_json::from_slice::<StoredEvents<'_>>(&event.body) else {
                     continue;
                 };
                 listens = stored.listens;
                 server = stored.server.map(|it| it.into_owned().into());
-                events.push((stored.number, Bytes::from(stored.text.into_owned())));
+                let texts = stored.events.into_iter();
+                events.extend(texts.map(|(number, text)| (number, Bytes::from(text.into_owned()))));
             }
             if page.len() < PAGE {
                 break;

@@ -26,6 +26,9 @@ const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest time until calls whose links were closed have written their last events.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
+/// Longest time until the events that the clients of a session have not read are stored.
+const SAVE_LIMIT: Duration = Duration::from_secs(2);
+
 /// Phase of the drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -168,6 +171,14 @@ impl AppState {
     /// Stores the events that the clients of a session have not read, for the next holder. Calls whose links were closed have
     /// a moment to end.
     async fn save_unread(&self, session: SessionId) {
+        if tokio::time::timeout(SAVE_LIMIT, self.save_unread_events(session)).await.is_err() {
+            tracing::warn!(
+                "events that clients have not read were not all stored: the store did not answer in time"
+            );
+        }
+    }
+
+    async fn save_unread_events(&self, session: SessionId) {
         let Some(cluster) = &self.cluster else { return };
         let end = Instant::now() + LAST_ANSWERS;
         for connection in self.connections.begun_with(session) {
