@@ -166,13 +166,15 @@ impl ListenerKind {
         let rules = &app.rules;
         if self == Self::Internal {
             let all = rules.limits.sockets.min(UNVERIFIED);
-            return SocketLimits { all, of_address: Some(UNVERIFIED_OF_ADDRESS) };
+            let of_address = Some(UNVERIFIED_OF_ADDRESS);
+            return SocketLimits { all, of_address, evicts_new: false };
         }
         let all = rules.limits.sockets;
         let usual = (!from.to_canonical().is_loopback())
             .then(|| all.div_ceil(USUAL_SHARE).max(SMALLEST_SHARE));
         let of_address = rules.limits.sockets_per_address.or(usual);
-        SocketLimits { all, of_address: of_address.filter(|_| !app.authenticator.is_proxy(from)) }
+        let of_address = of_address.filter(|_| !app.authenticator.is_proxy(from));
+        SocketLimits { all, of_address, evicts_new: true }
     }
 }
 

@@ -21,7 +21,7 @@ const BUSY: u64 = u64::MAX;
 /// Idle time of a socket that is being closed to make room.
 const EVICTED: u64 = u64::MAX - 1;
 
-/// Idle time of a socket from which nothing was read yet. Its request may have arrived with it.
+/// Idle time of a socket from which nothing was read yet, and that is not to be closed before.
 const NEW: u64 = u64::MAX - 2;
 
 /// Limits of open sockets.
@@ -30,6 +30,8 @@ pub(super) struct SocketLimits {
     pub(super) all: usize,
     /// Maximum of open sockets of one address; `None` if addresses are not limited.
     pub(super) of_address: Option<usize>,
+    /// Whether a socket from which nothing was read yet can be closed to make room. Its request may have arrived with it.
+    pub(super) evicts_new: bool,
 }
 
 /// Limit that leaves no room for a socket: all sockets that it counts have a request in progress.
@@ -161,7 +163,10 @@ impl Sockets {
         let activity = Arc::new(SocketActivity {
             address,
             start: self.start,
-            idle_since: AtomicU64::new(NEW),
+            idle_since: AtomicU64::new(match limits.evicts_new {
+                true => millis(self.start.elapsed()),
+                false => NEW,
+            }),
             is_evicted: AtomicBool::new(false),
             is_verified: AtomicBool::new(false),
             waker: AtomicWaker::new(),
@@ -245,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: SocketLimits = SocketLimits { all: 3, of_address: Some(2) };
+    const LIMITS: SocketLimits = SocketLimits { all: 3, of_address: Some(2), evicts_new: true };
 
     fn client(last: u8) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
@@ -270,6 +275,19 @@ mod tests {
         assert!(sockets.enter(client(3), LIMITS).is_ok());
         drop((three, other));
         assert!(sockets.table().of_address.is_empty() && sockets.table().leaving == 0);
+    }
+
+    /// R170: sockets that arrive faster than they are read lock no client out. Those of replicas wait, because each has a request.
+    #[test]
+    fn new_socket_is_evicted_unless_its_request_arrived_with_it() {
+        for (evicts_new, full) in [(true, None), (false, Some(SocketsFull::All(1)))] {
+            let sockets = Arc::new(Sockets::default());
+            let limits = SocketLimits { all: 1, of_address: None, evicts_new };
+            let first = sockets.enter(client(1), limits).unwrap();
+            assert_eq!(sockets.enter(client(2), limits).err(), full);
+            first.activity.begin_reading();
+            assert!(sockets.enter(client(3), limits).is_ok());
+        }
     }
 
     #[test]
